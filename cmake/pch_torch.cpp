@@ -1,0 +1,1 @@
+// Carries the precompiled header of models and recipes; see TriremeTorch.cmake.

@@ -1,0 +1,58 @@
+// What a call is, in plain data: the part of a collective that ranks compare before any byte moves, and that the
+// collective trace keeps.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace trireme::comm {
+
+enum class DType : uint8_t { kF16, kBF16, kF32, kF64, kI32, kI64, kU8, kBool };
+enum class ReduceKind : uint8_t { kSum, kAvg, kMin, kMax };
+enum class OpKind : uint8_t {
+  kBarrier,
+  kAllReduce,
+  kBroadcast,
+  kAllGather,
+  kReduceScatter,
+  kAllToAll,
+  kSend,
+  kRecv,
+};
+
+[[nodiscard]] size_t size_of(DType dtype) noexcept;                  ///< bytes of one element
+[[nodiscard]] std::string_view to_string(DType dtype) noexcept;      ///< "f32"
+[[nodiscard]] std::string_view to_string(ReduceKind kind) noexcept;  ///< "sum"
+[[nodiscard]] std::string_view to_string(OpKind op) noexcept;        ///< "all_reduce"
+
+inline constexpr int kMaxHeaderDims = 5;
+
+/// One call as one rank sees it. Plain data of fixed size: it travels through shared memory.
+struct CallInfo {
+  uint64_t call = 0;  ///< number within the group, from 1; given by CallQueue::issue
+  OpKind op = OpKind::kBarrier;
+  DType dtype = DType::kU8;
+  ReduceKind reduce = ReduceKind::kSum;
+  uint8_t num_dims = 0;  ///< of the tensor passed in; at most kMaxHeaderDims are kept in dims
+  int32_t root = -1;     ///< root or peer, as group rank; -1: none
+  std::array<int64_t, kMaxHeaderDims> dims = {};
+  uint64_t count = 0;               ///< elements this rank passes in
+  uint32_t step = 0;                ///< optimizer step, for messages and the trace; not compared
+  std::array<char, 20> label = {};  ///< "bucket 2", for messages and the trace; not compared
+
+  void set_label(std::string_view text) noexcept;
+  [[nodiscard]] std::string_view label_view() const noexcept;
+};
+
+/// "all_reduce sum f32[2, 3]" or "broadcast f32[10] from 2"
+[[nodiscard]] std::string describe(const CallInfo& info);
+
+/// Whether two ranks' calls may run together: same call number, operation, dtype, reduction, root and shape.
+/// all_to_all and all_gather with uneven parts compare no shape.
+[[nodiscard]] bool same_call(const CallInfo& a, const CallInfo& b) noexcept;
+
+}  // namespace trireme::comm
