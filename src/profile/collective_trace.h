@@ -31,7 +31,7 @@ struct TraceRecord {
   uint8_t dtype = 0;   ///< comm::DType
   uint8_t reduce = 0;  ///< comm::ReduceKind
   uint8_t num_dims = 0;
-  char label[18] = {};
+  char label[30] = {};
 };
 static_assert(sizeof(TraceRecord) == 128);
 
