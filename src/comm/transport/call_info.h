@@ -39,8 +39,8 @@ struct CallInfo {
   ReduceKind reduce = ReduceKind::kSum;
   uint8_t num_dims = 0;  ///< of the tensor passed in; at most kMaxHeaderDims are kept in dims
   int32_t root = -1;     ///< root or peer, as group rank; -1: none
+  uint64_t count = 0;    ///< elements this rank passes in
   std::array<int64_t, kMaxHeaderDims> dims = {};
-  uint64_t count = 0;               ///< elements this rank passes in
   uint32_t step = 0;                ///< optimizer step, for messages and the trace; not compared
   std::array<char, 20> label = {};  ///< "bucket 2", for messages and the trace; not compared
 
@@ -52,7 +52,7 @@ struct CallInfo {
 [[nodiscard]] std::string describe(const CallInfo& info);
 
 /// Whether two ranks' calls may run together: same call number, operation, dtype, reduction, root and shape.
-/// all_to_all and all_gather with uneven parts compare no shape.
+/// all_to_all compares no shape, since its parts may be uneven: the parts themselves are compared pair by pair.
 [[nodiscard]] bool same_call(const CallInfo& a, const CallInfo& b) noexcept;
 
 }  // namespace trireme::comm
