@@ -1,7 +1,23 @@
-// All of Trireme's public headers.
+// All of Trireme's public headers, and the names that most programs need.
 #pragma once
 
 #include "trireme/base/error.h"
 #include "trireme/base/result.h"
+#include "trireme/comm/collectives.h"
+#include "trireme/comm/group.h"
+#include "trireme/comm/init.h"
+#include "trireme/parallel/ddp.h"
 #include "trireme/rendezvous/job_env.h"
 #include "trireme/rendezvous/store.h"
+
+namespace trireme {
+
+using comm::Group;
+using comm::init;
+using comm::InitOptions;
+using comm::set_step;
+using parallel::DdpOptions;
+using parallel::DistributedDataParallel;
+using parallel::GradientMode;
+
+}  // namespace trireme

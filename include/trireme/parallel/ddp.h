@@ -1,0 +1,216 @@
+// Data-parallel training of a torch::nn module: every rank holds the whole model and a part of the batch; gradients
+// are averaged over the group while backward runs.
+//
+//   trireme::DistributedDataParallel<Net> model(world, Net(...));
+//   torch::optim::SGD optimizer(model.parameters(), 0.1);
+//   loss(model.forward(x), y).backward();   // .grad holds the mean over ranks when backward returns
+//   optimizer.step();
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "trireme/comm/group.h"
+
+namespace trireme::parallel {
+
+/// Where gradients lie while they are reduced. All modes give bitwise equal results.
+enum class GradientMode {
+  kStaged,      ///< as autograd made them; copied into shared memory when their bucket is complete
+  kBucketView,  ///< .grad is preset to a view of a flat bucket
+  kArena,       ///< born in shared memory and reduced where they lie
+};
+
+struct DdpOptions {
+  /// Bytes of gradients after which a bucket is closed and reduced while backward goes on. The first bucket is smaller,
+  /// so that communication starts early. 1 .. 2^40. Defaults as PyTorch's: 1 MiB, then 25 MiB. Smaller buckets start
+  /// earlier, larger ones have less overhead; 1 makes one bucket per parameter. Results do not depend on it.
+  int64_t first_bucket_bytes = int64_t{1} << 20;
+  int64_t bucket_bytes = int64_t{25} << 20;
+  /// Before each forward in training mode, rank 0's buffers (BatchNorm statistics) replace those of the other ranks.
+  /// Default true, as PyTorch's. In evaluation mode nothing is sent, so one rank may evaluate alone; call
+  /// sync_buffers() first where all ranks evaluate.
+  bool broadcast_buffers = true;
+  /// Find the parameters that took no part in a forward and reduce zeros for them (a gradient that no rank has stays
+  /// undefined). Default false: such a parameter is an error that names it. Costs a walk over the graph per forward.
+  bool find_unused_parameters = false;
+  GradientMode gradients = GradientMode::kStaged;
+};
+
+/// Sets options by name from text ("bucket_bytes" = "26214400"), as configuration files and flags give them. Throws
+/// kInvalidArgument naming the option, the text and what is allowed. [local]
+void set_ddp_option(DdpOptions& options, const std::string& name, const std::string& text);
+
+using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
+
+/// What does not depend on the module's type; see DistributedDataParallel.
+class DdpEngine {
+ public:
+  DdpEngine(comm::Group group, NamedTensors parameters, NamedTensors buffers, const DdpOptions& options);
+  ~DdpEngine();
+  DdpEngine(const DdpEngine&) = delete;
+  DdpEngine& operator=(const DdpEngine&) = delete;
+
+  void before_forward(bool training);
+  /// `outputs`: from which backward will start. `complete`: whether they are all of them.
+  void after_forward(const std::vector<at::Tensor>& outputs, bool complete);
+  void sync_buffers();
+  void begin_no_sync() noexcept;
+  void end_no_sync() noexcept;
+  [[nodiscard]] bool wants_outputs() const noexcept;
+  [[nodiscard]] const comm::Group& group() const noexcept;
+  [[nodiscard]] const DdpOptions& options() const noexcept;
+
+  struct Stats {
+    int64_t num_buckets = 0;
+    int64_t gradient_bytes = 0;  ///< of one step
+    bool rebuilt = false;        ///< buckets follow the real order of gradients
+    uint64_t num_reductions = 0;
+    /// Bytes that this rank copied or read for gradients in the last synchronised backward, beyond what backward
+    /// itself touches.
+    int64_t bytes_touched = 0;
+  };
+  [[nodiscard]] Stats stats() const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+/// While it lives, backward adds up gradients locally and communicates nothing. The first backward after it reduces
+/// all that was added up.
+class [[nodiscard]] NoSyncGuard {
+ public:
+  explicit NoSyncGuard(DdpEngine& engine) : engine_(&engine) { engine_->begin_no_sync(); }
+  ~NoSyncGuard() { engine_->end_no_sync(); }
+  NoSyncGuard(const NoSyncGuard&) = delete;
+  NoSyncGuard& operator=(const NoSyncGuard&) = delete;
+
+ private:
+  DdpEngine* engine_;
+};
+
+namespace detail {
+
+inline bool collect(std::vector<at::Tensor>& into, const at::Tensor& tensor) {
+  if (tensor.defined()) into.push_back(tensor);
+  return true;
+}
+template <typename... Items>
+bool collect(std::vector<at::Tensor>& into, const std::tuple<Items...>& items);
+template <typename A, typename B>
+bool collect(std::vector<at::Tensor>& into, const std::pair<A, B>& items) {
+  const bool first = collect(into, items.first);
+  return collect(into, items.second) && first;
+}
+template <typename Item>
+bool collect(std::vector<at::Tensor>& into, const std::vector<Item>& items) {
+  bool complete = true;
+  for (const Item& item : items) complete = collect(into, item) && complete;
+  return complete;
+}
+template <typename Key, typename Item>
+bool collect(std::vector<at::Tensor>& into, const std::map<Key, Item>& items) {
+  bool complete = true;
+  for (const auto& [key, item] : items) complete = collect(into, item) && complete;
+  return complete;
+}
+template <typename Other>
+  requires(!std::is_convertible_v<const Other&, const at::Tensor&>)
+bool collect(std::vector<at::Tensor>& into, const Other& /*unknown*/) {
+  static_cast<void>(into);
+  return std::is_arithmetic_v<Other>;
+}
+template <typename... Items>
+bool collect(std::vector<at::Tensor>& into, const std::tuple<Items...>& items) {
+  return std::apply(
+      [&into](const auto&... item) {
+        bool complete = true;
+        ((complete = collect(into, item) && complete), ...);
+        return complete;
+      },
+      items);
+}
+
+template <typename Dict>
+NamedTensors to_named_tensors(const Dict& dict) {
+  NamedTensors named;
+  for (const auto& item : dict) named.emplace_back(item.key(), item.value());
+  return named;
+}
+
+}  // namespace detail
+
+/// Purpose       Trains `Module` on all ranks of a group as if one process saw the whole batch, when each rank's loss
+///               is the mean over its equally large part.
+/// Construction  [collective, blocking] Checks that parameters and buffers agree over ranks in name, shape and dtype
+///               (kMismatch names the first that differs and both sides), then sends rank 0's values to all.
+/// Invariants    After a backward outside no_sync(), .grad of every parameter is bitwise equal on all ranks: the sum
+///               in rank order, divided once by n. What was in .grad before takes part: clear it between steps.
+///               Parameters keep their names and identity: model.module() is the user's own, so state-dict keys,
+///               optimizers and checkpoints do not change.
+/// Errors        backward throws kInvalidArgument naming the parameters that got no gradient (see
+///               find_unused_parameters), and kMismatch, kPeerLost and kTimeout of communication. After an exception
+///               from elsewhere in backward the object can be used again, if all ranks saw it at the same point.
+/// Thread safety As the module: one forward or backward at a time.
+/// Lifetime      Must outlive the backward of every graph that was made through it.
+/// Cost          kStaged: per step S written, (n-1) S read and S written for S bytes of gradients; most of it
+///               overlaps with backward.
+template <typename Module>
+class DistributedDataParallel {
+ public:
+  /// `module` is a module holder (torch::nn::Sequential, or a user's made by TORCH_MODULE) or a std::shared_ptr to one.
+  /// Parameters that need no gradient now are sent once and then left alone.
+  DistributedDataParallel(comm::Group group, Module module, DdpOptions options = {})
+      : module_(std::move(module)),
+        engine_(std::make_unique<DdpEngine>(std::move(group), detail::to_named_tensors(module_->named_parameters()),
+                                            detail::to_named_tensors(module_->named_buffers()), options)) {}
+
+  /// module->forward(arguments...). Collective where broadcast_buffers applies. The object itself is a function too.
+  template <typename... Arguments>
+  auto forward(Arguments&&... arguments) {
+    engine_->before_forward(module_->is_training());
+    auto result = module_->forward(std::forward<Arguments>(arguments)...);
+    if (engine_->wants_outputs()) {
+      std::vector<at::Tensor> outputs;
+      const bool complete = detail::collect(outputs, result);
+      engine_->after_forward(outputs, complete);
+    }
+    return result;
+  }
+  template <typename... Arguments>
+  auto operator()(Arguments&&... arguments) {
+    return forward(std::forward<Arguments>(arguments)...);
+  }
+
+  /// The user's module: model->train(), model->to(...). Forward must go through the wrapper, not through this.
+  [[nodiscard]] auto* operator->() { return &*module_; }
+  [[nodiscard]] const auto* operator->() const { return &*module_; }
+  [[nodiscard]] Module& module() noexcept { return module_; }
+  [[nodiscard]] const Module& module() const noexcept { return module_; }
+  [[nodiscard]] std::vector<at::Tensor> parameters() const { return module_->parameters(); }
+
+  /// { auto local = model.no_sync(); loss.backward(); }  // add up without communication [local]
+  NoSyncGuard no_sync() { return NoSyncGuard(*engine_); }
+
+  /// Replaces all buffers by rank 0's. [collective, blocking]
+  void sync_buffers() { engine_->sync_buffers(); }
+
+  [[nodiscard]] const comm::Group& group() const noexcept { return engine_->group(); }
+  [[nodiscard]] const DdpOptions& options() const noexcept { return engine_->options(); }
+  [[nodiscard]] DdpEngine::Stats stats() const { return engine_->stats(); }
+
+ private:
+  Module module_;
+  std::unique_ptr<DdpEngine> engine_;  // destroyed first: its hooks refer to the parameters
+};
+
+}  // namespace trireme::parallel
