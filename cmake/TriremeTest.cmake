@@ -1,5 +1,8 @@
 # trireme_add_test(NAME n TIER unit|ranks|procs|gpu|soak SOURCES ... [LIBS ...] [PCH aten|torch]): one test executable of a component.
 # Tests are found when ctest starts, not when we build, so that building starts no program that loads LibTorch.
+#
+# The tier is the label. A soak executable is registered twice: as tier soak it runs its whole table (TRIREME_SOAK=full in the environment),
+# and as tier procs, named sample.*, a tenth of it that it picks with a fixed seed.
 find_package(GTest REQUIRED)
 include(GoogleTest)
 
@@ -22,6 +25,17 @@ function(trireme_add_test)
   if(ARG_PCH)
     trireme_use_pch(${ARG_NAME} ${ARG_PCH})
   endif()
+  # Ranks want cores of their own: ctest -j starts nothing beside a test that counts as two processors on a machine of two.
+  set(_processors 2)
+  if(ARG_TIER STREQUAL "unit")
+    set(_processors 1)
+  endif()
+  set(_environment "")
+  if(ARG_TIER STREQUAL "soak")
+    gtest_discover_tests(${ARG_NAME} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX sample. TEST_LIST ${ARG_NAME}_SAMPLES
+      PROPERTIES LABELS procs TIMEOUT 300 PROCESSORS ${_processors})
+    set(_environment ENVIRONMENT TRIREME_SOAK=full)
+  endif()
   gtest_discover_tests(${ARG_NAME} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
-    PROPERTIES LABELS ${ARG_TIER} TIMEOUT ${TRIREME_LIMIT_${ARG_TIER}})
+    PROPERTIES LABELS ${ARG_TIER} TIMEOUT ${TRIREME_LIMIT_${ARG_TIER}} PROCESSORS ${_processors} ${_environment})
 endfunction()
