@@ -32,15 +32,20 @@ if(TRIREME_SANITIZE AND TRIREME_WITH_TORCH)
   message(FATAL_ERROR "TRIREME_SANITIZE needs TRIREME_WITH_TORCH=OFF: the wheel is not instrumented, so reports across it are false.")
 endif()
 
-# trireme_add_library(NAME SOURCES ... [LIBS ...] [TORCH]): one component, static, with the include folders of the project.
+# trireme_add_library(NAME SOURCES ... [LIBS ...] [TORCH]): one component, static, with the include folders of the project. LIBS reach users
+# of the installed package, so third-party ones that are header-only or private are linked by `PRIVATE $<BUILD_INTERFACE:...>` instead.
 function(trireme_add_library name)
   cmake_parse_arguments(ARG "TORCH" "" "SOURCES;LIBS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
-  target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>
-    PRIVATE ${CMAKE_SOURCE_DIR}/src)
+  target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include> $<INSTALL_INTERFACE:include>
+    PRIVATE ${PROJECT_SOURCE_DIR}/src)
   target_link_libraries(${name} PUBLIC ${ARG_LIBS} PRIVATE $<BUILD_INTERFACE:trireme_compile>)
+  target_compile_features(${name} PUBLIC cxx_std_20)
   if(ARG_TORCH)
-    target_link_libraries(${name} PUBLIC trireme_torch)
+    target_link_libraries(${name} PUBLIC $<BUILD_INTERFACE:trireme_torch> $<INSTALL_INTERFACE:Trireme::torch>)
     trireme_use_pch(${name} aten)
+    set_property(GLOBAL APPEND PROPERTY TRIREME_TORCH_LIBRARIES ${name})
+  else()
+    set_property(GLOBAL APPEND PROPERTY TRIREME_CORE_LIBRARIES ${name})
   endif()
 endfunction()

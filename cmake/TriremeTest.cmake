@@ -39,3 +39,14 @@ function(trireme_add_test)
   gtest_discover_tests(${ARG_NAME} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
     PROPERTIES LABELS ${ARG_TIER} TIMEOUT ${TRIREME_LIMIT_${ARG_TIER}} PROCESSORS ${_processors} ${_environment})
 endfunction()
+
+# trireme_add_script_test(NAME n TIER t COMMAND ... [TIMEOUT seconds]): a test that is a command; exit code 77 means skipped.
+find_package(Python3 REQUIRED COMPONENTS Interpreter)
+function(trireme_add_script_test)
+  cmake_parse_arguments(ARG "" "NAME;TIER;TIMEOUT" "COMMAND" ${ARGN})
+  if(NOT ARG_TIMEOUT)
+    set(ARG_TIMEOUT ${TRIREME_LIMIT_${ARG_TIER}})
+  endif()
+  add_test(NAME ${ARG_NAME} COMMAND ${ARG_COMMAND})
+  set_tests_properties(${ARG_NAME} PROPERTIES LABELS ${ARG_TIER} TIMEOUT ${ARG_TIMEOUT} PROCESSORS 2 SKIP_RETURN_CODE 77)
+endfunction()
