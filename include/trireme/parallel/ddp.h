@@ -10,11 +10,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <string>
-#include <tuple>
-#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -35,12 +32,13 @@ struct DdpOptions {
   /// earlier, larger ones have less overhead; 1 makes one bucket per parameter. Results do not depend on it.
   int64_t first_bucket_bytes = int64_t{1} << 20;
   int64_t bucket_bytes = int64_t{25} << 20;
-  /// Before each forward in training mode, rank 0's buffers (BatchNorm statistics) replace those of the other ranks.
-  /// Default true, as PyTorch's. In evaluation mode nothing is sent, so one rank may evaluate alone; call
-  /// sync_buffers() first where all ranks evaluate.
+  /// Before each forward in training mode, outside no_sync(), rank 0's buffers (BatchNorm statistics) replace those of
+  /// the other ranks. Default true, as PyTorch's. In evaluation mode nothing is sent, so one rank may evaluate alone;
+  /// call sync_buffers() first where all ranks evaluate.
   bool broadcast_buffers = true;
-  /// Find the parameters that took no part in a forward and reduce zeros for them (a gradient that no rank has stays
-  /// undefined). Default false: such a parameter is an error that names it. Costs a walk over the graph per forward.
+  /// Accept parameters that get no gradient in a backward: zeros are reduced in their place, and a gradient that no
+  /// rank has stays undefined. Default false: such a parameter is an error that names it. Costs one small all_reduce
+  /// per step, and the buckets of such parameters are reduced at the end of backward only.
   bool find_unused_parameters = false;
   GradientMode gradients = GradientMode::kStaged;
 };
@@ -60,12 +58,9 @@ class DdpEngine {
   DdpEngine& operator=(const DdpEngine&) = delete;
 
   void before_forward(bool training);
-  /// `outputs`: from which backward will start. `complete`: whether they are all of them.
-  void after_forward(const std::vector<at::Tensor>& outputs, bool complete);
   void sync_buffers();
   void begin_no_sync() noexcept;
   void end_no_sync() noexcept;
-  [[nodiscard]] bool wants_outputs() const noexcept;
   [[nodiscard]] const comm::Group& group() const noexcept;
   [[nodiscard]] const DdpOptions& options() const noexcept;
 
@@ -99,46 +94,6 @@ class [[nodiscard]] NoSyncGuard {
 };
 
 namespace detail {
-
-inline bool collect(std::vector<at::Tensor>& into, const at::Tensor& tensor) {
-  if (tensor.defined()) into.push_back(tensor);
-  return true;
-}
-template <typename... Items>
-bool collect(std::vector<at::Tensor>& into, const std::tuple<Items...>& items);
-template <typename A, typename B>
-bool collect(std::vector<at::Tensor>& into, const std::pair<A, B>& items) {
-  const bool first = collect(into, items.first);
-  return collect(into, items.second) && first;
-}
-template <typename Item>
-bool collect(std::vector<at::Tensor>& into, const std::vector<Item>& items) {
-  bool complete = true;
-  for (const Item& item : items) complete = collect(into, item) && complete;
-  return complete;
-}
-template <typename Key, typename Item>
-bool collect(std::vector<at::Tensor>& into, const std::map<Key, Item>& items) {
-  bool complete = true;
-  for (const auto& [key, item] : items) complete = collect(into, item) && complete;
-  return complete;
-}
-template <typename Other>
-  requires(!std::is_convertible_v<const Other&, const at::Tensor&>)
-bool collect(std::vector<at::Tensor>& into, const Other& /*unknown*/) {
-  static_cast<void>(into);
-  return std::is_arithmetic_v<Other>;
-}
-template <typename... Items>
-bool collect(std::vector<at::Tensor>& into, const std::tuple<Items...>& items) {
-  return std::apply(
-      [&into](const auto&... item) {
-        bool complete = true;
-        ((complete = collect(into, item) && complete), ...);
-        return complete;
-      },
-      items);
-}
 
 template <typename Dict>
 NamedTensors to_named_tensors(const Dict& dict) {
@@ -178,13 +133,7 @@ class DistributedDataParallel {
   template <typename... Arguments>
   auto forward(Arguments&&... arguments) {
     engine_->before_forward(module_->is_training());
-    auto result = module_->forward(std::forward<Arguments>(arguments)...);
-    if (engine_->wants_outputs()) {
-      std::vector<at::Tensor> outputs;
-      const bool complete = detail::collect(outputs, result);
-      engine_->after_forward(outputs, complete);
-    }
-    return result;
+    return module_->forward(std::forward<Arguments>(arguments)...);
   }
   template <typename... Arguments>
   auto operator()(Arguments&&... arguments) {

@@ -1,0 +1,96 @@
+#include "comm/tensor_check.h"
+
+#include "base/str.h"
+#include "trireme/base/error.h"
+
+namespace trireme::comm {
+
+std::optional<DType> to_dtype(at::ScalarType type) noexcept {
+  switch (type) {
+    case at::kHalf:
+      return DType::kF16;
+    case at::kBFloat16:
+      return DType::kBF16;
+    case at::kFloat:
+      return DType::kF32;
+    case at::kDouble:
+      return DType::kF64;
+    case at::kInt:
+      return DType::kI32;
+    case at::kLong:
+      return DType::kI64;
+    case at::kByte:
+      return DType::kU8;
+    case at::kBool:
+      return DType::kBool;
+    default:
+      return std::nullopt;
+  }
+}
+
+std::string describe(const at::Tensor& tensor) {
+  if (!tensor.defined()) return "undefined tensor";
+  const std::optional<DType> dtype = to_dtype(tensor.scalar_type());
+  return trireme::str(dtype ? std::string(to_string(*dtype)) : std::string(c10::toString(tensor.scalar_type())),
+                      tensor.sizes());
+}
+
+std::string CallSite::prefix() const {
+  return trireme::str("[comm.", operation, "] rank ", rank, "/", size, ": group '", group, "': ");
+}
+
+DType check_tensor(const CallSite& site, const at::Tensor& tensor) {
+  const auto fail = [&site](const auto&... parts) {
+    throw Error(ErrorKind::kInvalidArgument, trireme::str(site.prefix(), parts...));
+  };
+  if (!tensor.defined()) fail("an undefined tensor was passed; every tensor must be defined.");
+  if (!tensor.is_cpu()) {
+    fail("the tensor is on ", tensor.device(), "; the 'host' backend moves CPU tensors. Call .cpu() first.");
+  }
+  if (tensor.layout() != at::kStrided)
+    fail("the tensor is sparse; only dense tensors are moved. Call .to_dense() first.");
+  const std::optional<DType> dtype = to_dtype(tensor.scalar_type());
+  if (!dtype) {
+    fail("dtype ", c10::toString(tensor.scalar_type()),
+         " is not moved; the dtypes are f16 bf16 f32 f64 i32 i64 u8 bool.");
+  }
+  if (!tensor.is_contiguous()) {
+    fail("the tensor ", describe(tensor), " is not contiguous (strides ", tensor.strides(),
+         "); collectives need contiguous tensors. Call .contiguous() first, and copy a result back.");
+  }
+  return *dtype;
+}
+
+ReduceKind check_reduction(const CallSite& site, const c10d::ReduceOp& op, DType dtype) {
+  switch (static_cast<c10d::ReduceOp::RedOpType>(op)) {
+    case c10d::ReduceOp::SUM:
+      return ReduceKind::kSum;
+    case c10d::ReduceOp::MIN:
+      return ReduceKind::kMin;
+    case c10d::ReduceOp::MAX:
+      return ReduceKind::kMax;
+    case c10d::ReduceOp::AVG:
+      if (dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 || dtype == DType::kF64) {
+        return ReduceKind::kAvg;
+      }
+      throw Error(ErrorKind::kInvalidArgument,
+                  trireme::str(site.prefix(), "an average of ", to_string(dtype),
+                               " would round; AVG is for floating-point tensors. Use SUM and divide."));
+    default:
+      break;
+  }
+  static constexpr const char* kNames[] = {"SUM", "AVG", "PRODUCT", "MIN", "MAX", "BAND", "BOR", "BXOR", "PREMUL_SUM"};
+  const auto index = static_cast<size_t>(static_cast<c10d::ReduceOp::RedOpType>(op));
+  throw Error(ErrorKind::kUnsupported, trireme::str(site.prefix(), "the 'host' backend has no reduction ",
+                                                    index < std::size(kNames) ? kNames[index] : "of that kind",
+                                                    "; it has SUM, AVG, MIN and MAX."));
+}
+
+void check_same_dtype(const CallSite& site, const at::Tensor& a, const at::Tensor& b) {
+  if (a.scalar_type() == b.scalar_type()) return;
+  throw Error(ErrorKind::kInvalidArgument,
+              trireme::str(site.prefix(), "tensors of one call must have one dtype, but there are ", describe(a),
+                           " and ", describe(b), "."));
+}
+
+}  // namespace trireme::comm

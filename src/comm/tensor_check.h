@@ -1,0 +1,39 @@
+// Tensors as the byte level sees them: checks, dtype codes, and what ranks compare.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/distributed/c10d/Types.hpp>
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "comm/transport/call_info.h"
+
+namespace trireme::comm {
+
+/// The code of a dtype that we move, or none.
+[[nodiscard]] std::optional<DType> to_dtype(at::ScalarType type) noexcept;
+
+/// "f32[2, 3]"
+[[nodiscard]] std::string describe(const at::Tensor& tensor);
+
+/// Where a check happens, for messages: "[comm.all_reduce] rank 1/4: group 'world': ".
+struct CallSite {
+  std::string_view operation;
+  int rank;
+  int size;
+  const std::string& group;
+  [[nodiscard]] std::string prefix() const;
+};
+
+/// Throws kInvalidArgument unless the tensor is a dense contiguous CPU tensor of a dtype that we move; returns its
+/// code.
+DType check_tensor(const CallSite& site, const at::Tensor& tensor);
+
+/// SUM AVG MIN MAX; others, and an average of integers, are refused by name.
+ReduceKind check_reduction(const CallSite& site, const c10d::ReduceOp& op, DType dtype);
+
+void check_same_dtype(const CallSite& site, const at::Tensor& a, const at::Tensor& b);
+
+}  // namespace trireme::comm
