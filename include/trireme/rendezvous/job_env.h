@@ -18,7 +18,7 @@ struct JobEnv {
   int local_world_size = 1;
   int group_rank = 0;       ///< number of this host
   std::string master_addr;  ///< empty in a world of one
-  int master_port = 0;
+  int master_port = 0;      ///< 0: rank 0 lets the kernel choose and tells the others through a file (one host only)
   bool agent_serves_store = false;  ///< the launcher holds the store; otherwise rank 0 does
   std::string run_id;               ///< the same on all ranks of one job
   std::string run_dir;  ///< TRIREME_RUN_DIR: where logs, traces and reports go; empty when the launcher gave none
@@ -29,10 +29,12 @@ struct JobEnv {
 using GetEnv = std::function<const char*(const char*)>;
 
 /// Reads the environment. Nothing there means a world of one. A half-set or contradictory environment is kConfig,
-/// naming the variables, their values and who set them.
+/// naming the variables, their values and who set them. `get_env` defaults to std::getenv. docs/env.md lists all
+/// variables and which launcher wins where several left theirs. [local]
 [[nodiscard]] JobEnv detect_job_env(const GetEnv& get_env = {});
 
 /// The store that goes with the environment: the launcher's, or served by rank 0. A world of one gets a memory store.
+/// [blocking] Within `timeout`. Errors: those of connect_tcp_store and start_tcp_store_server.
 struct JobStore {
   std::shared_ptr<Store> store;
   std::shared_ptr<TcpStoreServer> server;  ///< only on rank 0, and only where the launcher does not serve
