@@ -11,7 +11,9 @@
 #include <exception>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "comm/transport/call_info.h"
 
@@ -21,18 +23,42 @@ class CollectiveTrace;
 
 namespace trireme::comm {
 
-class Call;
-using CallPtr = std::shared_ptr<Call>;
+struct Call;
+
+/// Shared ownership of a Call. Calls come from a pool and go back to it, so that steady use allocates nothing.
+class CallPtr {
+ public:
+  CallPtr() = default;
+  explicit CallPtr(Call* adopted) noexcept : call_(adopted) {}
+  CallPtr(const CallPtr& other) noexcept;
+  CallPtr(CallPtr&& other) noexcept : call_(std::exchange(other.call_, nullptr)) {}
+  CallPtr& operator=(CallPtr other) noexcept {
+    std::swap(call_, other.call_);
+    return *this;
+  }
+  ~CallPtr();
+
+  [[nodiscard]] Call* get() const noexcept { return call_; }
+  Call& operator*() const noexcept { return *call_; }
+  Call* operator->() const noexcept { return call_; }
+  explicit operator bool() const noexcept { return call_ != nullptr; }
+
+ private:
+  Call* call_ = nullptr;
+};
 
 class CallQueue {
  public:
-  /// What a call does; runs once, on the executing thread, with the numbered CallInfo.
+  /// What a call does; runs once, on the executing thread, with the numbered CallInfo. Captures of up to 16 bytes cost no allocation.
   using Body = std::function<void(const CallInfo&)>;
   /// Called once when the call is done, with its error or null, on the executing thread, before waiters return.
   using Done = std::function<void(std::exception_ptr)>;
 
-  /// `trace` may be null. `thread_name` at most 15 characters.
-  CallQueue(std::string group_name, std::string thread_name, profile::CollectiveTrace* trace);
+  /// `trace` may be null. `thread_name` at most 15 characters. `trace_group` is the group's number in the trace; without it the queue
+  /// registers its own name.
+  CallQueue(std::string group_name, std::string thread_name, profile::CollectiveTrace* trace,
+            std::optional<uint16_t> trace_group = {});
+  /// Waits for a call that is running (Communicator::abort ends it early); calls that nobody executed fail with kInternal.
   ~CallQueue();
   CallQueue(const CallQueue&) = delete;
   CallQueue& operator=(const CallQueue&) = delete;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "comm/transport/call_info.h"
+#include "comm/transport/communicator_options.h"
 #include "trireme/rendezvous/store.h"
 
 namespace trireme::comm {
@@ -25,17 +26,11 @@ struct Segment {
   size_t count = 0;  ///< elements
 };
 
-struct CommunicatorOptions {
-  std::string group_name = "world";
-  std::vector<int> global_ranks;  ///< of the members, for messages; empty: 0 .. n-1
-  std::chrono::milliseconds timeout{30 * 60 * 1000};
-};
-
 /// Purpose       Moves and reduces bytes among n ranks.
 /// Invariants    Every element of a reduction is combined in rank order on every rank (docs/numerics.md).
 ///               After the first error the group is unusable and every later call throws that error again.
-/// Thread safety One collective at a time; each (peer, direction) of send/recv may run beside it on a thread of its
-/// own. Errors        kMismatch   ranks called different things; on every rank, with both calls.
+/// Thread safety One collective at a time; each (peer, direction) of send/recv may run beside it on a thread of its own.
+/// Errors        kMismatch   ranks called different things; on every rank, with both calls.
 ///               kPeerLost   a rank died or left; names it.
 ///               kTimeout    names the ranks that are late.
 class Communicator {
@@ -76,6 +71,9 @@ class Communicator {
 
   /// Throws the group's error if there is one. Cheap: one load.
   virtual void throw_if_broken() = 0;
+
+  /// Breaks the group for all ranks: pending calls, this rank's own too, and later ones throw kPeerLost with `why` within 0.1 s.
+  virtual void abort(const std::string& why) noexcept = 0;
 
   /// Ends this rank's membership: peers that still wait for it are told at once. Called by the destructor too.
   virtual void leave() noexcept = 0;

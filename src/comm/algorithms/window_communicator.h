@@ -1,0 +1,50 @@
+// The collectives on a window: ranks of one host, processes or threads.
+//
+// Every call goes in phases (sync.h): write a chunk into one's own slot, publish, wait for all, read what the others wrote. The first
+// phase of a call carries its header, and nothing is read before all headers have been compared.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "comm/algorithms/communicator.h"
+#include "comm/algorithms/reduce_kernels.h"
+#include "comm/transport/window.h"
+
+namespace trireme::comm {
+
+class WindowCommunicator final : public Communicator {
+ public:
+  explicit WindowCommunicator(std::unique_ptr<Window> window);
+  ~WindowCommunicator() override;
+
+  [[nodiscard]] int rank() const override { return window_->rank(); }
+  [[nodiscard]] int size() const override { return window_->size(); }
+  [[nodiscard]] const CommunicatorOptions& options() const override { return window_->options(); }
+
+  void all_reduce(const CallInfo& info, std::span<const Segment> data) override;
+  void broadcast(const CallInfo& info, void* data, size_t bytes) override;
+  void all_gather(const CallInfo& info, const void* in, std::span<void* const> outs, size_t bytes) override;
+  void reduce_scatter(const CallInfo& info, std::span<const void* const> ins, void* out, size_t count) override;
+  void all_to_all(const CallInfo& info, std::span<const Block> ins, std::span<const Block> outs) override;
+  void barrier(const CallInfo& info) override;
+  void send(const CallInfo& info, const void* data, size_t bytes) override;
+  void recv(const CallInfo& info, void* data, size_t bytes) override;
+  void throw_if_broken() override { window_->throw_if_broken(); }
+  void abort(const std::string& why) noexcept override;
+  void leave() noexcept override { window_->leave(); }
+
+ private:
+  /// publish + await_all, and the comparison of headers on a call's first phase.
+  void exchange(const CallInfo& info, bool first_phase);
+  [[nodiscard]] ReduceFunction reduce_for(const CallInfo& info) const;
+  void require_peer(const CallInfo& info) const;
+  void require_same_message(const CallInfo& sent, const CallInfo& received, int sender, int receiver);
+
+  std::unique_ptr<Window> window_;
+  std::vector<const void*> inputs_;        ///< scratch of n pointers: no allocation per call
+  std::vector<uint32_t> sent_pieces_;      ///< per receiver: pieces sent so far; touched by that lane's thread only
+  std::vector<uint32_t> received_pieces_;  ///< per sender
+};
+
+}  // namespace trireme::comm

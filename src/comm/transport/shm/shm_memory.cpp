@@ -1,0 +1,156 @@
+#include "comm/transport/shm/shm_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstring>
+#include <vector>
+
+#include "base/str.h"
+#include "comm/algorithms/window_communicator.h"
+#include "comm/transport/mapping.h"
+#include "comm/transport/shm/unix_socket.h"
+
+namespace trireme::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+constexpr milliseconds kSlice{50};
+
+[[noreturn]] void fail(const std::string& what) {
+  throw Error(ErrorKind::kIo, str("[comm.shm] ", what, " failed: ", std::strerror(errno),
+                                  errno == EMFILE ? ". Raise 'ulimit -n' or close files." : "."));
+}
+
+/// Purpose    The memory, and who of the group lives: each rank holds a write lock on byte r of the file, which the kernel drops when
+///            the process ends, however it ends. That needs one descriptor per group, works across PID namespaces and cannot mistake
+///            a new process for an old one, as PIDs can.
+/// Caution    POSIX record locks also go when the process closes any descriptor of the file: this one is the only one, and stays open.
+class ShmMemory final : public WindowMemory {
+ public:
+  ShmMemory(FileDescriptor file, size_t bytes, int rank) : file_(std::move(file)), mapping_(file_.get(), bytes) {
+    struct flock lock = lock_on(rank, F_WRLCK);
+    if (fcntl(file_.get(), F_SETLK, &lock) != 0) fail(str("locking byte ", rank, " of the shared memory"));
+  }
+
+  std::byte* data() override { return mapping_.data(); }
+
+  bool alive(int rank) override {
+    struct flock lock = lock_on(rank, F_WRLCK);
+    // If it cannot be asked, assume the best: the time-out still ends the wait.
+    return fcntl(file_.get(), F_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
+  }
+
+ private:
+  static struct flock lock_on(int rank, short type) {
+    struct flock lock = {};
+    lock.l_type = type;
+    lock.l_whence = SEEK_SET;
+    lock.l_start = rank;
+    lock.l_len = 1;
+    return lock;
+  }
+
+  FileDescriptor file_;
+  Mapping mapping_;
+};
+
+FileDescriptor create_sealed(size_t bytes, const std::string& group_name) {
+  FileDescriptor file(
+      memfd_create(str("trireme-", group_name).substr(0, 200).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file) fail("memfd_create");
+  if (ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) fail(str("sizing ", bytes, " bytes of shared memory"));
+  if (fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) fail("sealing the shared memory");
+  return file;
+}
+
+void check_received(int file, size_t bytes) {
+  struct stat status = {};
+  const int seals = fcntl(file, F_GET_SEALS);
+  if (fstat(file, &status) != 0 || seals < 0 || (seals & kSeals) != kSeals ||
+      static_cast<size_t>(status.st_size) != bytes) {
+    throw Error(ErrorKind::kIo, str("[comm.shm] what the group's first rank sent is no sealed shared memory of ", bytes,
+                                    " bytes; all ranks must run the same build of Trireme."));
+  }
+}
+
+// "name token slot_bytes", as rank 0 puts it into the store.
+struct Invitation {
+  std::string name;
+  std::string token;
+  size_t slot_bytes = 0;
+};
+
+Invitation parse_invitation(const std::string& text) {
+  Invitation invitation;
+  std::istringstream in(text);
+  if (!(in >> invitation.name >> invitation.token >> invitation.slot_bytes) || invitation.name.size() > 100 ||
+      invitation.slot_bytes < 4096 || invitation.slot_bytes > (size_t{1} << 30)) {
+    throw Error(
+        ErrorKind::kIo,
+        "[comm.shm] the store holds no valid invitation to the group; all ranks must run the same build of Trireme.");
+  }
+  return invitation;
+}
+
+}  // namespace
+
+ShmMeeting meet_in_shared_memory(rendezvous::Store& store, rendezvous::Store& root, int rank, int size,
+                                 const CommunicatorOptions& options) {
+  const std::string key = "shm";
+  if (rank == 0) {
+    const WindowShape shape = {.num_ranks = size, .slot_bytes = default_slot_bytes(size)};
+    FileDescriptor file = create_sealed(shape.total_bytes(), options.group_name);
+    const UnixListener listener = listen_on_abstract_name();
+    const std::string token = random_token();
+    store.set(key, str(listener.name, ' ', token, ' ', shape.slot_bytes));
+    const auto deadline = std::chrono::steady_clock::now() + options.timeout;
+    const std::vector<std::string> death_notice = {std::string(rendezvous::kDeathNoticeKey)};
+    for (int served = 1; served < size;) {
+      if (const FileDescriptor peer = accept_peer(listener, token, kSlice)) {
+        send_descriptor(peer, file.get());
+        ++served;
+        continue;
+      }
+      if (root.check(death_notice)) {
+        throw Error(ErrorKind::kPeerLost,
+                    str("[comm.init] rank ", rank, ": group '", options.group_name,
+                        "': ", root.get(rendezvous::kDeathNoticeKey, kSlice), " while the group was being made."));
+      }
+      if (std::chrono::steady_clock::now() > deadline) {
+        throw Error(ErrorKind::kTimeout,
+                    str("[comm.init] rank ", rank, ": group '", options.group_name, "': only ", served, " of ", size,
+                        " ranks came within ", options.timeout.count() / 1000.0, " s. See what the others do."));
+      }
+    }
+    return {std::make_shared<ShmMemory>(std::move(file), shape.total_bytes(), rank), shape};
+  }
+
+  const Invitation invitation =
+      parse_invitation(rendezvous::get_unless_dead(store, root, key, options.timeout, "comm.init"));
+  const WindowShape shape = {.num_ranks = size, .slot_bytes = invitation.slot_bytes};
+  const FileDescriptor peer = connect_to_peer(invitation.name, invitation.token);
+  FileDescriptor file = receive_descriptor(peer, options.timeout);
+  check_received(file.get(), shape.total_bytes());
+  return {std::make_shared<ShmMemory>(std::move(file), shape.total_bytes(), rank), shape};
+}
+
+std::unique_ptr<Communicator> make_shm_communicator(rendezvous::Store& store, rendezvous::Store& root, int rank,
+                                                    int size, CommunicatorOptions options) {
+  ShmMeeting meeting = meet_in_shared_memory(store, root, rank, size, options);
+  auto window = std::make_unique<Window>(std::move(meeting.memory), meeting.shape, rank, std::move(options));
+  const std::vector<std::string> death_notice = {std::string(rendezvous::kDeathNoticeKey)};
+  window->attach_and_wait([&] {
+    if (!root.check(death_notice)) return;
+    throw Error(ErrorKind::kPeerLost,
+                str("[comm.init] rank ", window->global_rank(rank), ": group '", window->options().group_name,
+                    "': ", root.get(rendezvous::kDeathNoticeKey, kSlice), " while the group was being made."));
+  });
+  return std::make_unique<WindowCommunicator>(std::move(window));
+}
+
+}  // namespace trireme::comm

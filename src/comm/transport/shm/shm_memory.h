@@ -1,0 +1,28 @@
+// A window's memory for ranks that are processes of one host: a sealed memfd that the group's first rank creates and hands to the others
+// over a Unix socket. Nothing has a name in a file system, so nothing stays behind whatever dies, and the size of /dev/shm does not matter.
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "comm/transport/window.h"
+#include "trireme/rendezvous/store.h"
+
+namespace trireme::comm {
+
+struct ShmMeeting {
+  std::shared_ptr<WindowMemory> memory;
+  WindowShape shape;
+};
+
+/// Rank 0 creates the memory and serves it to size - 1 peers; the others fetch it. [collective, blocking]
+///
+/// Security  the socket is abstract with a random name; both sides check the other's user id (SO_PEERCRED) and a random token from the
+///           store; the receiver checks size and seals before it maps, so a peer cannot shrink the file under it (SIGBUS).
+/// Errors    kPeerLost when the launcher reports a death meanwhile; kTimeout; kIo.
+[[nodiscard]] ShmMeeting meet_in_shared_memory(rendezvous::Store& store, rendezvous::Store& root, int rank, int size,
+                                               const CommunicatorOptions& options);
+
+}  // namespace trireme::comm

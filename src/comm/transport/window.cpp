@@ -1,0 +1,224 @@
+#include "comm/transport/window.h"
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <thread>
+
+#include "base/str.h"
+
+namespace trireme::comm {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::milliseconds;
+
+constexpr std::array<char, 8> kMagic = {'T', 'R', 'I', 'W', 'I', 'N', 'D', 'W'};
+constexpr uint32_t kVersion = 1;
+/// How often a waiting rank looks whether the others live. Well under the second within which a death must be named.
+constexpr milliseconds kSlice{50};
+
+size_t round_up(size_t bytes) { return (bytes + 4095) & ~size_t{4095}; }
+
+}  // namespace
+
+struct Window::Layout {
+  size_t ranks, lanes, peer_lanes, slots, peer_slots, total;
+
+  explicit Layout(const WindowShape& shape) {
+    const auto n = static_cast<size_t>(shape.num_ranks);
+    ranks = round_up(sizeof(Control));
+    lanes = ranks + round_up(n * sizeof(RankState));
+    peer_lanes = lanes + round_up(n * 2 * sizeof(Lane));
+    slots = peer_lanes + round_up(n * n * sizeof(PeerLane));
+    peer_slots = slots + round_up(n * 2 * shape.slot_bytes);
+    total = peer_slots + n * n * 2 * kPeerSlotBytes;
+  }
+};
+
+size_t WindowShape::total_bytes() const { return Window::Layout(*this).total; }
+
+size_t default_slot_bytes(int num_ranks) { return num_ranks > usable_cores() ? 1 << 20 : 256 << 10; }
+
+Window::Window(std::shared_ptr<WindowMemory> memory, WindowShape shape, int rank, CommunicatorOptions options)
+    : memory_(std::move(memory)),
+      shape_(shape),
+      rank_(rank),
+      options_(std::move(options)),
+      wait_policy_(shape.num_ranks),
+      poison_(reinterpret_cast<Control*>(memory_->data())->poison) {
+  TRIREME_CHECK(rank >= 0 && rank < shape.num_ranks);
+  const Layout layout(shape);
+  std::byte* base = memory_->data();
+  ranks_ = reinterpret_cast<RankState*>(base + layout.ranks);
+  lanes_ = reinterpret_cast<Lane*>(base + layout.lanes);
+  peer_lanes_ = reinterpret_cast<PeerLane*>(base + layout.peer_lanes);
+  slots_ = base + layout.slots;
+  peer_slots_ = base + layout.peer_slots;
+  if (options_.global_ranks.empty()) {
+    for (int r = 0; r < shape.num_ranks; ++r) options_.global_ranks.push_back(r);
+  }
+
+  // Rank 0 signs the memory; attach_and_wait() makes that visible before the others look.
+  auto* control = reinterpret_cast<Control*>(base);
+  if (rank == 0) {
+    std::memcpy(control->magic, kMagic.data(), kMagic.size());
+    control->version = kVersion;
+    control->num_ranks = static_cast<uint32_t>(shape.num_ranks);
+    control->slot_bytes = shape.slot_bytes;
+  }
+}
+
+Window::~Window() { leave(); }
+
+int Window::global_rank(int group_rank) const { return options_.global_ranks.at(static_cast<size_t>(group_rank)); }
+
+std::string Window::where(const CallInfo& info) const {
+  return str("[comm.", to_string(info.op), "] rank ", global_rank(rank_), ": group '", options_.group_name, "' call ",
+             info.call);
+}
+
+void Window::attach_and_wait(const std::function<void()>& slice) {
+  ranks_[rank_].attached.publish(1);
+  const auto deadline = Clock::now() + options_.timeout;
+  for (int r = 0; r < size(); ++r) {
+    while (!ranks_[r].attached.reached(1)) {
+      ranks_[r].attached.sleep(1, kSlice);
+      if (ranks_[r].attached.reached(1)) break;
+      throw_if_broken();
+      slice();
+      if (Clock::now() > deadline) {
+        poison(ErrorKind::kTimeout,
+               str("[comm.init] rank ", global_rank(rank_), ": group '", options_.group_name, "': rank ",
+                   global_rank(r), " did not join within ", options_.timeout.count() / 1000.0,
+                   " s. See what that rank is doing, or raise the timeout."));
+      }
+    }
+  }
+  const auto* control = reinterpret_cast<const Control*>(memory_->data());
+  if (std::memcmp(control->magic, kMagic.data(), kMagic.size()) != 0 || control->version != kVersion ||
+      control->num_ranks != static_cast<uint32_t>(size()) || control->slot_bytes != shape_.slot_bytes) {
+    throw Error(
+        ErrorKind::kMismatch,
+        str("[comm.init] rank ", global_rank(rank_), ": group '", options_.group_name,
+            "': the shared memory was laid out by another version of Trireme; all ranks must run the same build."));
+  }
+}
+
+void Window::await_slowly(Flag& flag, uint32_t value, const CallInfo& info, int peer) {
+  if (wait_policy_.spin([&] { return flag.reached(value); })) return;
+  const auto deadline = Clock::now() + options_.timeout;
+  auto next_look = Clock::now() + kSlice;
+  while (true) {
+    flag.sleep(value, kSlice);
+    if (flag.reached(value)) return;
+    throw_if_broken();
+    const auto now = Clock::now();
+    if (now < next_look) continue;
+    look_for_the_lost(info, peer);
+    next_look = now + kSlice;
+    if (now > deadline) report_timeout(info, peer);
+  }
+}
+
+void Window::look_for_the_lost(const CallInfo& info, int peer) {
+  for (int r = 0; r < size(); ++r) {
+    if (r == rank_) continue;
+    // In this order: a rank says that it leaves before its process ends.
+    const bool alive = memory_->alive(r);
+    const bool departed = ranks_[r].departed.load(std::memory_order_acquire) != 0;
+    if (alive && !departed) continue;
+    if (!departed) {
+      poison(ErrorKind::kPeerLost, str(where(info), " (", describe(info), "): rank ", global_rank(r),
+                                       " died. The group cannot be used any more; see the launcher's report and that "
+                                       "rank's log for the cause."));
+    }
+    // One that left in good order may have done its part of what we wait for; it is missed only where its own flag is.
+    const bool missed = peer >= 0 ? peer == r : !lane_of(r, phase_).flag.reached(phase_);
+    if (missed) {
+      poison(ErrorKind::kPeerLost,
+             str(where(info), " (", describe(info), "): rank ", global_rank(r),
+                 " has left the group (it ended or destroyed its group) and will not take part. All ranks must make "
+                 "the same calls."));
+    }
+  }
+}
+
+void Window::require_alive(int peer, const CallInfo& info) {
+  const int64_t now = Clock::now().time_since_epoch().count();
+  if (now - last_alive_check_ns_.load(std::memory_order_relaxed) < 10'000'000) return;
+  last_alive_check_ns_.store(now, std::memory_order_relaxed);
+  look_for_the_lost(info, peer);
+}
+
+void Window::report_timeout(const CallInfo& info, int peer) {
+  std::vector<int> late;
+  if (peer >= 0) {
+    late.push_back(global_rank(peer));
+  } else {
+    for (int r = 0; r < size(); ++r) {
+      if (!lane_of(r, phase_).flag.reached(phase_)) late.push_back(global_rank(r));
+    }
+  }
+  poison(ErrorKind::kTimeout,
+         str(where(info), " (", describe(info), "): nothing for ", options_.timeout.count() / 1000.0,
+             " s; still waiting for rank", late.size() == 1 ? " " : "s ", join(late),
+             ". Find out what they do instead, or raise the group's timeout."));
+}
+
+void Window::report_mismatch(const CallInfo& mine) {
+  // The first pair that differs in group order, whichever rank finds it: every rank then tells the same story.
+  const CallInfo& first = lane_of(0, phase_).header;
+  for (int r = 1; r < size(); ++r) {
+    const CallInfo& other = lane_of(r, phase_).header;
+    if (same_call(first, other)) continue;
+    const char* what = first.call != other.call       ? "the call numbers differ"
+                       : first.op != other.op         ? "the operations differ"
+                       : first.dtype != other.dtype   ? "the dtypes differ"
+                       : first.reduce != other.reduce ? "the reductions differ"
+                       : first.root != other.root     ? "the roots differ"
+                                                      : "the shapes differ";
+    auto step = [](const CallInfo& info) { return info.step == 0 ? std::string{} : str(" in step ", info.step); };
+    poison(ErrorKind::kMismatch,
+           str("[comm.", to_string(mine.op), "] group '", options_.group_name, "' call ", mine.call, ": rank ",
+               global_rank(0), " called ", describe(first), step(first), ", rank ", global_rank(r), " called ",
+               describe(other), step(other), "; ", what,
+               ". All ranks must make the same calls in the same order. Last common call: ", mine.call - 1, "."));
+  }
+  TRIREME_CHECK(false, "headers differ from mine but not from each other");
+  std::abort();
+}
+
+void Window::poison(ErrorKind kind, const std::string& message) {
+  if (poison_.claim()) {
+    PoisonRecord& record = poison_.record();
+    record.kind = static_cast<uint32_t>(kind);
+    const size_t length = std::min(message.size(), sizeof(record.text) - 1);
+    std::memcpy(record.text, message.data(), length);
+    record.text[length] = '\0';
+    poison_.publish();
+  }
+  throw_broken();
+}
+
+void Window::throw_broken() {
+  const auto deadline = Clock::now() + kSlice * 4;
+  const PoisonRecord* record = poison_.read();
+  while (record == nullptr && Clock::now() < deadline) {
+    std::this_thread::yield();
+    record = poison_.read();
+  }
+  if (record == nullptr) {
+    throw Error(ErrorKind::kPeerLost,
+                str("[comm] rank ", global_rank(rank_), ": group '", options_.group_name,
+                    "': a rank died while it was reporting an error; see the launcher's report."));
+  }
+  // What another process wrote is checked before it is believed.
+  const uint32_t kind = std::min(record->kind, static_cast<uint32_t>(ErrorKind::kInternal));
+  throw Error(static_cast<ErrorKind>(kind), std::string(record->text, strnlen(record->text, sizeof(record->text))));
+}
+
+void Window::leave() noexcept { ranks_[rank_].departed.store(1, std::memory_order_release); }
+
+}  // namespace trireme::comm

@@ -1,0 +1,128 @@
+// Oracle: the queue's contract: calls run in issue order, on the waiting thread unless nobody waits, each exactly once.
+#include "comm/algorithms/call_queue.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "trireme/base/error.h"
+
+namespace trireme::comm {
+namespace {
+
+TEST(CallQueue, RunsOnTheWaitingThreadInIssueOrder) {
+  CallQueue queue("g", "test", nullptr);
+  std::mutex mutex;
+  std::vector<uint64_t> order;
+  std::vector<CallPtr> calls;
+  for (int i = 0; i < 5; ++i) {
+    calls.push_back(queue.issue({}, [&](const CallInfo& info) {
+      const std::lock_guard lock(mutex);
+      order.push_back(info.call);
+    }));
+  }
+  queue.wait(calls[4]);
+  EXPECT_EQ(order, (std::vector<uint64_t>{1, 2, 3, 4, 5}));
+  EXPECT_EQ(queue.last_finished(), 5U);
+  queue.wait(calls[0]);  // long done
+  EXPECT_EQ(order.size(), 5U);
+}
+
+TEST(CallQueue, ProgressThreadTakesWhatNobodyWaitsFor) {
+  CallQueue queue("g", "test", nullptr);
+  std::promise<std::thread::id> ran;
+  const CallPtr call = queue.issue({}, [&](const CallInfo&) { ran.set_value(std::this_thread::get_id()); });
+  EXPECT_NE(ran.get_future().get(), std::this_thread::get_id());
+  queue.wait(call);
+  EXPECT_TRUE(CallQueue::finished(*call));
+}
+
+TEST(CallQueue, ProgressThreadWakesAgainAfterItWentToSleep) {
+  CallQueue queue("g", "test", nullptr);
+  for (int round = 0; round < 3; ++round) {
+    std::promise<void> ran;
+    const CallPtr call = queue.issue({}, [&](const CallInfo&) { ran.set_value(); });
+    ran.get_future().get();
+    // Longer than the progress thread stays awake: its sleep is what is tested, and no event tells of it.
+    std::this_thread::sleep_for(std::chrono::milliseconds(60));
+  }
+  EXPECT_EQ(queue.last_issued(), 3U);
+}
+
+TEST(CallQueue, KickStartsAtOnce) {
+  CallQueue queue("g", "test", nullptr);
+  std::promise<void> ran;
+  const CallPtr call = queue.issue({}, [&](const CallInfo&) { ran.set_value(); });
+  queue.kick();
+  ran.get_future().get();
+  queue.wait(call);
+  EXPECT_TRUE(CallQueue::finished(*call));
+}
+
+TEST(CallQueue, ErrorReachesEveryWaiterAndTheDoneFunction) {
+  CallQueue queue("g", "test", nullptr);
+  std::exception_ptr seen;
+  const CallPtr call = queue.issue(
+      {}, [](const CallInfo&) { throw Error(ErrorKind::kPeerLost, "rank 3 died"); },
+      [&](std::exception_ptr error) { seen = error; });
+  EXPECT_THROW(queue.wait(call), Error);
+  EXPECT_THROW(queue.wait(call), Error);
+  EXPECT_TRUE(seen != nullptr);
+  const CallPtr next = queue.issue({}, [](const CallInfo&) {});
+  queue.wait(next);  // the queue itself goes on; whether the group is broken is the communicator's business
+  EXPECT_TRUE(CallQueue::finished(*next));
+}
+
+TEST(CallQueue, ManyThreadsIssueAndWaitEachCallOnce) {
+  CallQueue queue("g", "test", nullptr);
+  std::atomic<int> runs{0};
+  std::atomic<uint64_t> last{0};
+  std::atomic<bool> in_order{true};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 500; ++i) {
+        const CallPtr call = queue.issue({}, [&](const CallInfo& info) {
+          if (last.exchange(info.call) + 1 != info.call) in_order = false;
+          ++runs;
+        });
+        if (i % 3 == 0) queue.kick();
+        if (i % 2 == 0) queue.wait(call);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const CallPtr end = queue.issue({}, [](const CallInfo&) {});
+  queue.wait(end);
+  EXPECT_EQ(runs.load(), 2000);
+  EXPECT_TRUE(in_order.load());
+}
+
+TEST(CallQueue, DestroyedQueueFailsWhatNeverRan) {
+  CallPtr second;
+  std::promise<void> started;
+  std::promise<void> release;
+  std::thread opener;
+  {
+    CallQueue queue("dp", "test", nullptr);
+    const CallPtr first = queue.issue({}, [&](const CallInfo&) {
+      started.set_value();
+      release.get_future().get();
+    });
+    second = queue.issue({}, [](const CallInfo&) {});
+    queue.kick();
+    started.get_future().get();
+    opener = std::thread([&] { release.set_value(); });
+  }
+  opener.join();
+  // Either the progress thread still got to it, or it fails; it is never left unfinished.
+  EXPECT_TRUE(CallQueue::finished(*second));
+}
+
+}  // namespace
+}  // namespace trireme::comm
