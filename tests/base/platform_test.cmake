@@ -1,0 +1,12 @@
+# Oracle: the text. Configuring for a system that is not Linux stops with one sentence that says why.
+foreach(_system Darwin Windows)
+  string(RANDOM LENGTH 8 _tag)
+  set(_tree "/tmp/trireme_platform_${_tag}")
+  execute_process(COMMAND ${CMAKE_COMMAND} -S ${SOURCE} -B ${_tree} -DCMAKE_SYSTEM_NAME=${_system} OUTPUT_VARIABLE _out ERROR_VARIABLE _out RESULT_VARIABLE _code)
+  file(REMOVE_RECURSE ${_tree})
+  string(REGEX REPLACE "[ \n]+" " " _out "${_out}")
+  if(_code EQUAL 0 OR NOT _out MATCHES "Trireme runs on Linux only: it needs memfd")
+    message(FATAL_ERROR "configuring for ${_system} ended with ${_code} and said: ${_out}")
+  endif()
+  message(STATUS "${_system} is refused")
+endforeach()
