@@ -1,0 +1,169 @@
+// Oracle: closed form, and the contract that a death is named within a second by every rank that has a pending or next call.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sched.h>
+#include <sys/mount.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <vector>
+
+#include "base/str.h"
+#include "comm/algorithms/communicator.h"
+#include "support/rank_processes.h"
+
+namespace trireme::comm {
+namespace {
+
+using ::testing::HasSubstr;
+using trireme::testing::RankProcesses;
+
+CallInfo sum_call(uint64_t number, size_t count) {
+  CallInfo info;
+  info.call = number;
+  info.op = OpKind::kAllReduce;
+  info.dtype = DType::kF32;
+  info.count = count;
+  info.num_dims = 1;
+  info.dims[0] = static_cast<int64_t>(count);
+  return info;
+}
+
+// One all_reduce whose result is checked.
+void reduce_and_check(Communicator& comm, uint64_t number, size_t count) {
+  std::vector<float> x(count, static_cast<float>(comm.rank() + 1));
+  const Segment all[] = {{x.data(), x.data(), count}};
+  comm.all_reduce(sum_call(number, count), all);
+  const auto want = static_cast<float>(comm.size() * (comm.size() + 1) / 2);
+  for (const float got : x) {
+    if (got != want) throw Error(ErrorKind::kInternal, str("got ", got, " in place of ", want));
+  }
+}
+
+class ShmCommunicatorOf : public ::testing::TestWithParam<int> {};
+
+TEST_P(ShmCommunicatorOf, ProcessesReduceExactly) {
+  const int n = GetParam();
+  RankProcesses ranks(n, [n](int rank, rendezvous::Store& store, const auto&) {
+    const auto comm = make_shm_communicator(store, store, rank, n, {});
+    uint64_t number = 0;
+    for (const size_t count : {0, 1, 1000, 65'537, 1'000'003}) reduce_and_check(*comm, ++number, count);
+  });
+  for (const auto& outcome : ranks.join()) EXPECT_EQ(outcome.error, "");
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, ShmCommunicatorOf, ::testing::Values(1, 2, 3, 5));
+
+TEST(ShmCommunicator, WorksWithFewDescriptorsAndATinyDevShm) {
+  // A private mount namespace with a /dev/shm of 1 MiB; needs the right to make one.
+  RankProcesses ranks(4, [](int rank, rendezvous::Store& store, const auto& reach) {
+    const bool tiny = unshare(CLONE_NEWNS) == 0 && mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+                      mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=1m") == 0;
+    reach(tiny ? "tiny" : "not allowed");
+    const rlimit limit = {64, 64};
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) throw Error(ErrorKind::kIo, "setrlimit failed");
+    const auto comm = make_shm_communicator(store, store, rank, 4, {});
+    reduce_and_check(*comm, 1, 3'000'000);
+  });
+  for (const auto& outcome : ranks.join()) EXPECT_EQ(outcome.error, "");
+}
+
+TEST(ShmCommunicator, KilledRankIsNamedWithinASecondByEveryOther) {
+  for (const int victim : {0, 1, 2}) {
+    RankProcesses ranks(3, [victim](int rank, rendezvous::Store& store, const auto& reach) {
+      const auto comm = make_shm_communicator(store, store, rank, 3, {});
+      for (uint64_t number = 1;; ++number) {
+        if (number == 50) reach("running");
+        if (number == 51 && rank == victim) {
+          while (true) pause();  // in the middle of things, until it is killed
+        }
+        reduce_and_check(*comm, number, 10'000);
+      }
+    });
+    for (int r = 0; r < 3; ++r) ranks.await_mark(r, "running");
+    ranks.kill(victim);
+    const auto outcomes = ranks.join();
+    for (int r = 0; r < 3; ++r) {
+      if (r == victim) {
+        EXPECT_EQ(outcomes[r].signal, SIGKILL);
+        continue;
+      }
+      EXPECT_EQ(outcomes[r].kind, ErrorKind::kPeerLost);
+      EXPECT_THAT(outcomes[r].error, HasSubstr(str("rank ", victim, " died")));
+      EXPECT_LT(outcomes[r].error_after_kill_s, 1.0);
+    }
+  }
+}
+
+TEST(ShmCommunicator, NextCallAfterADeathNamesItToo) {
+  RankProcesses ranks(2, [](int rank, rendezvous::Store& store, const auto& reach) {
+    const auto comm = make_shm_communicator(store, store, rank, 2, {});
+    reduce_and_check(*comm, 1, 10);
+    reach("reduced");
+    if (rank == 1) {
+      while (true) pause();
+    }
+    store.wait(std::vector<std::string>{"go"}, std::chrono::seconds(20));
+    // A small send would fit into the lane without anyone receiving it; it must not pretend to succeed.
+    CallInfo info = sum_call(1, 1);
+    info.op = OpKind::kSend;
+    info.root = 1;
+    float x = 0;
+    comm->send(info, &x, sizeof(x));
+  });
+  for (int r = 0; r < 2; ++r) ranks.await_mark(r, "reduced");
+  ranks.kill(1);
+  // The death is complete when the parent sees it; only then may rank 0 make its next call.
+  siginfo_t info = {};
+  waitid(P_PID, static_cast<id_t>(ranks.pid(1)), &info, WEXITED | WNOWAIT);
+  ranks.store().set("go", "1");
+  const auto outcomes = ranks.join();
+  EXPECT_EQ(outcomes[0].kind, ErrorKind::kPeerLost);
+  EXPECT_THAT(outcomes[0].error, HasSubstr("rank 1 died"));
+}
+
+TEST(ShmCommunicator, DeathNoticeEndsTheWaitForAGroup) {
+  RankProcesses ranks(2, [](int rank, rendezvous::Store& store, const auto& reach) {
+    reach("started");
+    if (rank == 1) {
+      while (true) pause();
+    }
+    (void)make_shm_communicator(store, store, 0, 2, {});
+  });
+  for (int r = 0; r < 2; ++r) ranks.await_mark(r, "started");
+  ranks.kill(1);
+  ranks.store().set(rendezvous::kDeathNoticeKey, "rank 1 (pid 7): SIGKILL");
+  const auto outcomes = ranks.join();
+  EXPECT_EQ(outcomes[0].kind, ErrorKind::kPeerLost);
+  EXPECT_THAT(outcomes[0].error, HasSubstr("rank 1 (pid 7): SIGKILL"));
+  EXPECT_LT(outcomes[0].error_after_kill_s, 1.0);
+}
+
+TEST(ShmCommunicator, MismatchReachesEveryProcess) {
+  RankProcesses ranks(3, [](int rank, rendezvous::Store& store, const auto&) {
+    const auto comm = make_shm_communicator(store, store, rank, 3, {});
+    reduce_and_check(*comm, 1, rank == 1 ? 100 : 200);
+  });
+  for (const auto& outcome : ranks.join()) {
+    EXPECT_EQ(outcome.kind, ErrorKind::kMismatch);
+    EXPECT_THAT(outcome.error,
+                HasSubstr("rank 0 called all_reduce sum f32[200], rank 1 called all_reduce sum f32[100]"));
+  }
+}
+
+TEST(ShmCommunicator, ExitedRankHasLeft) {
+  RankProcesses ranks(2, [](int rank, rendezvous::Store& store, const auto&) {
+    const auto comm = make_shm_communicator(store, store, rank, 2, {});
+    reduce_and_check(*comm, 1, 10);
+    if (rank == 0) reduce_and_check(*comm, 2, 10);
+  });
+  const auto outcomes = ranks.join();
+  EXPECT_EQ(outcomes[0].kind, ErrorKind::kPeerLost);
+  EXPECT_THAT(outcomes[0].error, HasSubstr("rank 1 has left the group"));
+  EXPECT_EQ(outcomes[1].error, "");
+}
+
+}  // namespace
+}  // namespace trireme::comm
