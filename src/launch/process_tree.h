@@ -1,0 +1,32 @@
+// Who descends from whom, read from /proc, and signals that reach exactly the process that was meant.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+namespace trireme::launch {
+
+struct ProcessInfo {
+  pid_t pid = 0;
+  pid_t parent = 0;
+  char state = '?';
+  unsigned long long start_ticks = 0;  ///< with the pid names a process for good
+  std::string name;
+};
+
+/// One process; pid 0 when there is none.
+[[nodiscard]] ProcessInfo read_process(pid_t pid);
+
+/// All living descendants of `root`, without itself. Zombies are left out: nothing can or need be done to them.
+[[nodiscard]] std::vector<ProcessInfo> descendants(pid_t root);
+
+/// Sends `signal` through a pidfd after checking that the number still means the same process. False: it is gone, or
+/// not ours to signal.
+bool signal_exactly(const ProcessInfo& process, int signal);
+
+/// Living processes of this user whose environment at exec had `assignment` ("NAME=value"), without this one.
+[[nodiscard]] std::vector<ProcessInfo> processes_with_env(const std::string& assignment);
+
+}  // namespace trireme::launch

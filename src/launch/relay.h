@@ -1,0 +1,48 @@
+// The ranks' standard output and error: each into its log file as it is, and to the console in lines.
+#pragma once
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "launch/console.h"
+#include "launch/job.h"
+#include "launch/line_splitter.h"
+#include "rendezvous/socket.h"
+
+namespace trireme::launch {
+
+/// One stream of one rank.
+struct Stream {
+  rendezvous::Fd read_end;
+  rendezvous::Fd write_end;  ///< handed to the rank, then closed here
+  rendezvous::Fd log;
+  int console_fd = 1;
+  Show show = Show::kLines;
+  LineSplitter lines{""};
+  bool log_failed = false;
+};
+
+/// Purpose    opens pipes and log files, and moves bytes when the launcher's event loop says that there are some.
+/// Invariants a stream whose console is full is not read: then the rank waits in write(), as with any slow reader.
+class Relay {
+ public:
+  Relay(const JobSpec& spec, const std::string& run_dir, bool append, Console& console);
+
+  [[nodiscard]] size_t size() const { return streams_.size(); }
+  /// Two for each rank: out, then err.
+  [[nodiscard]] Stream& stream(size_t index) { return *streams_[index]; }
+
+  /// Reads what is there. False when the stream has ended; the rest of its last line has then been shown.
+  [[nodiscard]] bool pump(size_t index);
+
+ private:
+  void to_log(Stream& stream, const char* bytes, size_t size);
+
+  Console& console_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+};
+
+}  // namespace trireme::launch

@@ -1,0 +1,282 @@
+#include "launch/supervisor.h"
+
+#include <fcntl.h>
+#include <sys/epoll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <ctime>
+
+#include "base/log.h"
+#include "base/str.h"
+#include "launch/failure_report.h"
+#include "launch/process_tree.h"
+#include "trireme/base/error.h"
+
+namespace trireme::launch {
+namespace {
+
+using std::chrono::milliseconds;
+
+/// After SIGKILL nothing should be left within moments; what is (a process in an uninterruptible wait) is told.
+constexpr milliseconds kKillLimit{10'000};
+
+enum Tag : uint64_t { kNotices, kSignals, kRoom, kFirstStream };
+
+int64_t monotonic_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
+}
+
+std::string seconds(milliseconds duration) { return str(static_cast<double>(duration.count()) / 1000, " s"); }
+
+}  // namespace
+
+Supervisor::Supervisor(const SupervisorContext& context, Attempt attempt, JobResult& result)
+    : context_(context),
+      spec_(context.spec),
+      attempt_(std::move(attempt)),
+      result_(result),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)) {
+  result_.ends.clear();
+  result_.first.reset();
+  // The socket is bound here and handed to the server: a port that was picked and released could be taken by others.
+  start(rendezvous::listen_tcp(spec_.master_addr, spec_.master_port));
+}
+
+Supervisor::~Supervisor() {
+  if (guardian_.orders >= 0) close(guardian_.orders);  // if we are here by an exception: kills everything
+  if (guardian_.notices >= 0) close(guardian_.notices);
+  if (guardian_.pid > 0) waitpid(guardian_.pid, nullptr, 0);
+}
+
+void Supervisor::start(rendezvous::ListenSocket socket) {
+  attempt_.port = std::to_string(socket.port);
+  relay_ = std::make_unique<Relay>(spec_, attempt_.run_dir, attempt_.number > 0, context_.console);
+  const rendezvous::Fd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const std::string executable = spec_.executable.empty() ? find_program(spec_.command.front()) : spec_.executable;
+  std::vector<RankStart> ranks;
+  for (int rank = 0; rank < spec_.num_ranks; ++rank) {
+    RankStart start;
+    start.executable = executable;
+    start.command = spec_.command;
+    start.env = with_changes(rank_variables(spec_, attempt_, rank));
+    start.in_fd = rank == 0 ? STDIN_FILENO : null.get();
+    start.out_fd = relay_->stream(2 * static_cast<size_t>(rank)).write_end.get();
+    start.err_fd = relay_->stream(2 * static_cast<size_t>(rank) + 1).write_end.get();
+    ranks.push_back(std::move(start));
+    living_.insert(rank);
+  }
+  if (spec_.announce) {
+    log::info("launch", "job ", attempt_.job_id, ": ", spec_.num_ranks, spec_.num_ranks == 1 ? " rank" : " ranks",
+              ", logs in ", short_path(attempt_.run_dir), "/logs, store ",
+              rendezvous::endpoint(spec_.master_addr, socket.port),
+              sets_one_thread(spec_) ? "; OMP_NUM_THREADS was not set: 1 for each rank" : "");
+  }
+  started_ = Clock::now();
+  started_ns_ = monotonic_ns();
+  guardian_ = start_guardian(ranks, context_.reset_sigpipe);
+  rendezvous::TcpStoreServer::Options options;
+  options.listen_fd = socket.fd.release();
+  server_ = rendezvous::start_tcp_store_server(options);
+  fcntl(guardian_.notices, F_SETFL, O_NONBLOCK);
+  watch(guardian_.notices, kNotices);
+  watch(context_.signal_fd, kSignals);
+  watch(context_.room_fd, kRoom);
+  for (size_t i = 0; i < relay_->size(); ++i) {
+    relay_->stream(i).write_end.reset();
+    watch(relay_->stream(i).read_end.get(), kFirstStream + i);
+  }
+  num_open_streams_ = relay_->size();
+}
+
+void Supervisor::watch(int fd, uint64_t tag) const {
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = tag;
+  epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event);
+}
+
+void Supervisor::run() {
+  while (!finished()) wait_once();
+  if (!cannot_start_.empty()) throw Error(ErrorKind::kConfig, cannot_start_);
+  if (!strays_.empty() && phase_ == Phase::kRunning) {
+    say(str("[launch] ended what the ranks left running: ", join(strays_), ".\n"));
+  }
+}
+
+void Supervisor::wait_once() {
+  int timeout = -1;
+  if (deadline_ != Clock::time_point::max()) {
+    const auto left = std::chrono::ceil<milliseconds>(deadline_ - Clock::now());
+    timeout = static_cast<int>(std::max<int64_t>(left.count(), 0));
+  }
+  std::array<epoll_event, 32> events{};
+  const int count = epoll_wait(epoll_.get(), events.data(), events.size(), timeout);
+  // Deaths first: what the survivors print about them comes after the report.
+  for (int i = 0; i < count; ++i) {
+    if (events[static_cast<size_t>(i)].data.u64 < kFirstStream) handle(events[static_cast<size_t>(i)].data.u64);
+  }
+  for (int i = 0; i < count; ++i) {
+    if (events[static_cast<size_t>(i)].data.u64 >= kFirstStream) handle(events[static_cast<size_t>(i)].data.u64);
+  }
+  if (Clock::now() >= deadline_) deadline_passed();
+}
+
+void Supervisor::handle(uint64_t tag) {
+  if (tag == kNotices) return take_notices();
+  if (tag == kSignals) return take_signal();
+  if (tag == kRoom) return read_streams_again();
+  const auto index = static_cast<size_t>(tag - kFirstStream);
+  if (context_.console.full()) {
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, relay_->stream(index).read_end.get(), nullptr);
+    paused_.insert(index);
+  } else if (!relay_->pump(index)) {
+    --num_open_streams_;  // its descriptor is closed, which took it out of the epoll
+  }
+}
+
+void Supervisor::read_streams_again() {
+  uint64_t ignored = 0;
+  [[maybe_unused]] const ssize_t got = read(context_.room_fd, &ignored, sizeof(ignored));
+  for (const size_t index : paused_) watch(relay_->stream(index).read_end.get(), kFirstStream + index);
+  paused_.clear();
+}
+
+void Supervisor::take_notices() {
+  while (true) {
+    Notice notice;
+    const ssize_t got = read(guardian_.notices, &notice, sizeof(notice));
+    if (got == static_cast<ssize_t>(sizeof(notice))) {
+      take_notice(notice);
+      continue;
+    }
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, guardian_.notices, nullptr);
+    if (!all_gone_) guardian_lost();
+    return;
+  }
+}
+
+void Supervisor::take_notice(const Notice& notice) {
+  switch (notice.kind) {
+    case Notice::Kind::kStarted:
+      log::debug("launch", "rank ", notice.rank, " is pid ", notice.pid);
+      return;
+    case Notice::Kind::kCannotExec:
+      cannot_start_ = str("[launch.start] cannot execute '", spec_.command.front(), "' as rank ", notice.rank, ": ",
+                          std::strerror(notice.value), ".");
+      return;
+    case Notice::Kind::kStray:
+      strays_.push_back(str(notice.name, " (pid ", notice.pid, ")"));
+      return;
+    case Notice::Kind::kEnded:
+      return rank_ended(notice);
+    case Notice::Kind::kAllGone:
+      all_gone_ = true;
+      deadline_ = Clock::time_point::max();
+      return;
+  }
+}
+
+void Supervisor::rank_ended(const Notice& notice) {
+  RankEnd end;
+  end.rank = notice.rank;
+  end.pid = notice.pid;
+  (notice.killed != 0 ? end.signal : end.exit_code) = notice.value;
+  end.by_launcher = signal_sent_ != 0;
+  end.after_s = static_cast<double>(notice.monotonic_ns - started_ns_) * 1e-9;
+  end.unix_ns = notice.unix_ns;
+  living_.erase(end.rank);
+  result_.ends.push_back(end);
+  if (!end.failed() || phase_ != Phase::kRunning) return;
+  result_.first = end;
+  if (end.signal == SIGKILL) hint_ = sigkill_hint(end.pid, context_.oom_kills);
+  server_->local()->set(rendezvous::kDeathNoticeKey, describe(end, hint_));
+  say(first_failure_line(end, hint_, 1, spec_.num_ranks, attempt_.run_dir));
+  enter(Phase::kReporting, spec_.report_grace);
+}
+
+void Supervisor::enter(Phase phase, Clock::duration after) {
+  phase_ = phase;
+  deadline_ = Clock::now() + after;
+}
+
+void Supervisor::order(Order::Kind kind, int value) const {
+  const Order text{kind, value};
+  [[maybe_unused]] const ssize_t written = write(guardian_.orders, &text, sizeof(text));
+}
+
+void Supervisor::take_signal() {
+  signalfd_siginfo info{};
+  if (read(context_.signal_fd, &info, sizeof(info)) != static_cast<ssize_t>(sizeof(info))) return;
+  const auto signal = static_cast<int>(info.ssi_signo);
+  if (signal == SIGUSR1 || signal == SIGUSR2) return order(Order::Kind::kSignalRanks, signal);
+  if (signal_sent_ != 0 && result_.interrupted_by != 0) {
+    say(str("[launch] ", signal_name(signal), " again: SIGKILL for all that is left.\n"));
+    order(Order::Kind::kKillAll);
+    return enter(Phase::kKilling, kKillLimit);
+  }
+  result_.interrupted_by = signal;
+  signal_sent_ = signal;
+  say(str("[launch] ", signal_name(signal), ": passed on to the ranks; SIGKILL follows in ", seconds(spec_.grace),
+          ", a second signal brings it at once.\n"));
+  order(Order::Kind::kSignalRanks, signal);
+  enter(Phase::kTerminating, spec_.grace);
+}
+
+void Supervisor::deadline_passed() {
+  switch (phase_) {
+    case Phase::kRunning:
+      deadline_ = Clock::time_point::max();
+      return;
+    case Phase::kReporting:
+      signal_sent_ = SIGTERM;
+      order(Order::Kind::kSignalRanks, SIGTERM);
+      return enter(Phase::kTerminating, spec_.grace);
+    case Phase::kTerminating:
+      if (!living_.empty()) {
+        say(str("[launch] ", living_.size() == 1 ? "rank " : "ranks ", join(living_), " did not end within ",
+                seconds(spec_.grace), " of ", signal_name(signal_sent_), ": SIGKILL.\n"));
+      }
+      order(Order::Kind::kKillAll);
+      return enter(Phase::kKilling, kKillLimit);
+    case Phase::kKilling: {
+      std::vector<std::string> left;
+      for (const ProcessInfo& process : descendants(guardian_.pid)) {
+        left.push_back(str(process.name, " (pid ", process.pid, ", state ", process.state, ")"));
+      }
+      say(str("[launch] these do not die of SIGKILL, the kernel holds them: ", join(left), "; the guardian process ",
+              guardian_.pid, " goes on waiting for them.\n"));
+      all_gone_ = true;
+      num_open_streams_ = 0;
+      guardian_.pid = 0;  // not waited for
+      return;
+    }
+  }
+}
+
+/// Somebody killed the guardian. The kernel has killed the ranks with it; what they started is found by its environment.
+void Supervisor::guardian_lost() {
+  say(str("[launch] FAILED: the guardian process (pid ", guardian_.pid,
+          ") was killed from outside; so are all ranks.\n"));
+  if (!result_.first && result_.interrupted_by == 0) result_.interrupted_by = SIGKILL;
+  const std::string tag = "TRIREME_JOB_ID=" + attempt_.job_id;
+  const auto until = Clock::now() + kKillLimit;
+  while (Clock::now() < until) {
+    const std::vector<ProcessInfo> left = processes_with_env(tag);
+    if (left.empty()) break;
+    for (const ProcessInfo& process : left) signal_exactly(process, SIGKILL);
+    usleep(1000);
+  }
+  all_gone_ = true;
+  deadline_ = Clock::time_point::max();
+}
+
+}  // namespace trireme::launch
