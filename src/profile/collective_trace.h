@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -23,46 +24,91 @@ struct TraceRecord {
   uint64_t finished_ns = 0;
   uint64_t bytes = 0;  ///< this rank passes in
   int64_t dims[4] = {};
-  uint32_t state = 0;  ///< CallState, written last
+  uint32_t state = 0;  ///< CallState; in the file with the low bits of serial above it, and written last
   uint32_t step = 0;
-  int32_t root = -1;   ///< root or peer, as group rank
-  uint16_t group = 0;  ///< index into the header's group names
-  uint8_t op = 0;      ///< comm::OpKind
-  uint8_t dtype = 0;   ///< comm::DType
-  uint8_t reduce = 0;  ///< comm::ReduceKind
-  uint8_t num_dims = 0;
-  char label[30] = {};
+  int32_t root = -1;     ///< root or peer, as group rank
+  uint16_t group = 0;    ///< index into the header's group names
+  uint8_t op = 0;        ///< comm::OpKind
+  uint8_t dtype = 0;     ///< comm::DType
+  uint8_t reduce = 0;    ///< comm::ReduceKind
+  uint8_t num_dims = 0;  ///< of the tensor; dims holds the first four
+  char label[30] = {};   ///< not terminated if all 30 are used: see label_of()
 };
 static_assert(sizeof(TraceRecord) == 128);
 
-/// Purpose       Append-only from the writer's side: queued(), then started(), then finished() on the slot that
-/// queued() returned. Thread safety queued() may be called from any thread (the slot is taken by an atomic counter);
-/// the other two by whoever executes. Cost          about 50 ns a record: no system call, no lock, no allocation.
+[[nodiscard]] inline std::string_view label_of(const TraceRecord& record) {
+  return {record.label, strnlen(record.label, sizeof(record.label))};
+}
+
+/// Purpose       Append-only from the writer's side: queued(), then started(), then finished() with what queued()
+///               returned.
+/// Invariants    A call that has not finished is never overwritten: its record waits in the ring until finished(), so
+///               that the call that hangs is still there whatever other groups did since. Every queued() must
+///               therefore be followed by finished(), also when the call failed before it started.
+/// Thread safety queued(), register_group() and snapshot() may be called from any thread, at any time; started() and
+///               finished() by whoever executes the call, one after the other.
+/// Lifetime      The file stays when the trace is destroyed, and after a kill.
+/// Cost          docs/formats.md: tens of ns a call; no system call, no lock, no allocation after construction.
 class CollectiveTrace {
  public:
   virtual ~CollectiveTrace() = default;
+
+  /// Returns the group's index for TraceRecord::group; kUnlistedGroup, with a warning, when the table of 60 KiB is
+  /// full.
   [[nodiscard]] virtual uint16_t register_group(std::string_view name, const std::vector<int>& global_ranks) = 0;
-  [[nodiscard]] virtual uint64_t queued(const TraceRecord& record) = 0;  ///< returns the slot
-  virtual void started(uint64_t slot) noexcept = 0;
-  virtual void finished(uint64_t slot, bool ok) noexcept = 0;
+
+  /// Stores all of `record` but serial, state and the times; queued_ns is kept if it is not 0. Returns a token for
+  /// started() and finished(). 0 when the ring is full of unfinished calls: the record is dropped, and counted.
+  [[nodiscard]] virtual uint64_t queued(const TraceRecord& record) noexcept = 0;
+  virtual void started(uint64_t token) noexcept = 0;
+  virtual void finished(uint64_t token, bool ok) noexcept = 0;
+
+  /// The records of this moment, without going through the file.
+  [[nodiscard]] virtual struct TraceSnapshot snapshot() const = 0;
+
+  /// The mapped file; not TraceOptions::path if that is on a network file system. Empty: an anonymous mapping.
   [[nodiscard]] virtual const std::string& path() const = 0;
 };
 
-struct TraceOptions {
-  std::string path;  ///< file to create; empty: an anonymous mapping of this process
-  int rank = 0;
-  uint32_t capacity = 4096;  ///< records in the ring
+/// TraceRecord::group of a group that is not in the table.
+inline constexpr uint16_t kUnlistedGroup = 0xffff;
+inline constexpr uint32_t kMaxTraceCapacity = 1U << 22;
+
+enum class TracePlace {
+  kAuto,    ///< the file itself, or kMemory when its folder is on a network file system
+  kFile,    ///< the file itself, wherever it is
+  kMemory,  ///< a file in /dev/shm (or TMPDIR, or /tmp), and at `path` a pointer file of three lines that says where
 };
+
+struct TraceOptions {
+  std::string path = {};  ///< file to create, folders too, mode 0600; empty: an anonymous mapping of this process
+  int rank = 0;
+  uint32_t capacity = 4096;  ///< records in the ring, at most kMaxTraceCapacity; 128 bytes each
+  TracePlace place = TracePlace::kAuto;
+};
+
+/// A file that is there already is renamed to `path`.old: it may tell why the run before ended. The file has its full
+/// size and a valid header from the moment on at which it has its name.
+///
+/// Errors  kInvalidArgument  capacity 0 or too large.   kIo  the file cannot be made: names it and the reason.
 [[nodiscard]] std::unique_ptr<CollectiveTrace> open_collective_trace(const TraceOptions& options);
 
-/// What a reader sees: header and the records in order of serial, oldest first. A record torn by a kill is left out.
+/// What a reader sees: header and the records in order of serial, oldest first. Gaps between serials are normal.
 struct TraceSnapshot {
   int rank = 0;
+  int pid = 0;
+  std::string host;
+  bool closed = false;                  ///< the writer ended in order, not by a kill
   int64_t wall_minus_monotonic_ns = 0;  ///< add to a time of a record to get CLOCK_REALTIME
+  uint64_t dropped = 0;                 ///< calls that found no free record
+  uint64_t torn = 0;  ///< records left out: caught in the middle of a write (by a kill, or by this look), or damaged
   std::vector<std::string> groups;
   std::vector<std::vector<int>> group_ranks;
   std::vector<TraceRecord> records;
 };
+
+/// Live or after a kill; follows a pointer file. Never trusts the file: one that is cut short, of another version or
+/// not a trace at all gives a reason; a damaged record is left out and counted in `torn`; text is made printable.
 [[nodiscard]] Result<TraceSnapshot> read_collective_trace(const std::string& path);
 
 }  // namespace trireme::profile

@@ -215,6 +215,7 @@ CallQueue::~CallQueue() {
         Error(ErrorKind::kInternal,
               str("[comm.", to_string(call->info.op), "] group '", impl_->group_name, "' call ", call->info.call,
                   " was never executed: the group was destroyed first. Wait for every call before the group goes.")));
+    if (impl_->trace != nullptr) impl_->trace->finished(call->trace_slot, false);
     if (call->done) call->done(call->error);
     call->finished.store(true, std::memory_order_release);
   }

@@ -1,0 +1,70 @@
+// The collective trace byte by byte: header, group table, records. docs/formats.md shows an example. Private to the
+// writer and the reader.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "profile/collective_trace.h"
+
+namespace trireme::profile::layout {
+
+/// "TRMTRACE" on a little-endian machine; a file of the other byte order does not match.
+inline constexpr uint64_t kMagic = 0x45434152544d5254;
+inline constexpr uint32_t kVersion = 1;
+inline constexpr size_t kHeaderBytes = 65536;  ///< the records start here
+inline constexpr size_t kTableOffset = 4096;
+inline constexpr size_t kTableBytes = kHeaderBytes - kTableOffset;
+
+struct Header {
+  uint64_t magic;
+  uint32_t version;
+  uint32_t header_bytes;
+  uint32_t record_bytes;
+  uint32_t capacity;
+  int32_t rank;
+  int32_t pid;
+  int64_t wall_minus_monotonic_ns;
+  uint32_t num_groups;  ///< written with release after the table's entry
+  uint32_t table_used;  ///< bytes
+  uint32_t closed;      ///< 1 once the writer has ended in order
+  uint32_t unused;
+  uint64_t padding;
+  uint64_t last_serial;  ///< the slot counter, on a cache line of its own
+  uint64_t dropped;
+  std::array<uint64_t, 6> padding2;
+  std::array<char, 64> host;
+};
+static_assert(sizeof(Header) == 192 && offsetof(Header, last_serial) == 64 && offsetof(Header, host) == 128);
+
+/// One entry of the group table: this, then the name's bytes padded to 4, then the runs. A run is the ranks
+/// first, first + stride, ... so that a usual group of any size needs one.
+struct GroupEntry {
+  uint32_t name_bytes;
+  uint32_t num_runs;
+};
+struct RankRun {
+  int32_t first;
+  int32_t stride;
+  uint32_t count;
+};
+inline constexpr uint32_t kMaxGroupRanks = 1U << 20;
+
+/// The state word of a record: the low 28 bits of its serial, then 4 bits of CallState or kBusy. The serial in it makes
+/// the word change whenever the record does, which is how a reader knows that what it copied is one record.
+inline constexpr uint32_t kBusy = 8;
+[[nodiscard]] constexpr uint32_t state_word(uint64_t serial, uint32_t code) {
+  return static_cast<uint32_t>(serial << 4) | code;
+}
+[[nodiscard]] constexpr uint32_t code_of(uint32_t word) { return word & 15U; }
+[[nodiscard]] constexpr bool belongs_to(uint32_t word, uint64_t serial) {
+  return (word >> 4) == (static_cast<uint32_t>(serial) & 0x0fffffffU);
+}
+
+/// As 64-bit words, which is how a record is copied; state and step share one.
+inline constexpr size_t kWords = sizeof(TraceRecord) / 8;
+inline constexpr size_t kStateWord = offsetof(TraceRecord, state) / 8;
+static_assert(offsetof(TraceRecord, state) % 8 == 0 && offsetof(TraceRecord, step) == offsetof(TraceRecord, state) + 4);
+
+}  // namespace trireme::profile::layout
