@@ -39,5 +39,11 @@ target_precompile_headers(trireme_pch_torch PRIVATE <torch/torch.h> <torch/csrc/
   <torch/csrc/distributed/c10d/Backend.hpp>)
 
 function(trireme_use_pch target kind)
+  get_target_property(_type ${target} TYPE)
+  if(_type STREQUAL "EXECUTABLE")
+    # CMake would give -fPIE, and a precompiled header serves only code that is compiled as itself.
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${target} PRIVATE -fPIC)
+  endif()
   target_precompile_headers(${target} REUSE_FROM trireme_pch_${kind})
 endfunction()

@@ -97,7 +97,7 @@ Group Group::subgroup(const std::vector<int>& ranks, const std::string& name) co
   return group;
 }
 
-std::vector<Group> make_thread_groups(int size, std::chrono::milliseconds timeout) {
+std::vector<Group> make_thread_groups(int size, std::chrono::milliseconds timeout, const std::string& trace_dir) {
   const auto meeting = std::make_shared<ThreadMeeting>();
   std::vector<Group> groups;
   for (int rank = 0; rank < size; ++rank) {
@@ -107,7 +107,8 @@ std::vector<Group> make_thread_groups(int size, std::chrono::milliseconds timeou
     options.rank = rank;
     options.timeout = timeout;
     options.meeting = meeting;
-    options.trace = profile::open_collective_trace({.path = {}, .rank = rank});
+    options.trace = profile::open_collective_trace(
+        {.path = trace_dir.empty() ? std::string{} : str(trace_dir, "/rank", rank, ".trace"), .rank = rank});
     groups.push_back(make_group(options));
   }
   return groups;

@@ -46,9 +46,11 @@ struct GroupOptions {
 /// [collective among the members, blocking]
 [[nodiscard]] Group make_group(const GroupOptions& options);
 
-/// n ranks as threads of this process; element r belongs to rank r. For tests and for measuring.
+/// n ranks as threads of this process; element r belongs to rank r. For tests and for measuring. With `trace_dir`, rank
+/// r's trace is the file rank<r>.trace there.
 [[nodiscard]] std::vector<Group> make_thread_groups(int size,
-                                                    std::chrono::milliseconds timeout = std::chrono::seconds(30));
+                                                    std::chrono::milliseconds timeout = std::chrono::seconds(30),
+                                                    const std::string& trace_dir = {});
 
 /// Ranks are processes of this host that meet in a store. `root` is where death notices appear.
 [[nodiscard]] std::shared_ptr<Meeting> make_store_meeting(std::shared_ptr<rendezvous::Store> store,

@@ -10,12 +10,11 @@
 #include <cstring>
 
 #include "base/str.h"
+#include "comm/own_code.h"
 #include "comm/step.h"
 #include "trireme/base/error.h"
 
 namespace trireme::comm {
-
-thread_local bool OwnCodeScope::active = false;
 
 namespace {
 
@@ -144,7 +143,7 @@ void Reducer::settle() {
     }
   }
   for (Bucket& bucket : buckets_) {
-    bucket.call.reset();
+    bucket.call = {};
     bucket.held.clear();
     bucket.segments.clear();
     bucket.num_pending = bucket.members.size();
@@ -249,7 +248,7 @@ void Reducer::finish_buckets() {
   try {
     for (Bucket& bucket : buckets_) {
       host_.queue().wait(bucket.call);
-      bucket.call.reset();
+      bucket.call = {};
     }
   } catch (...) {
     const std::exception_ptr error = std::current_exception();

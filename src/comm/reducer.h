@@ -23,16 +23,6 @@ struct ReducerOptions {
   bool find_unused = false;
 };
 
-/// While it lives, the thread is in the reducer's own code. Tests count allocations by it.
-struct OwnCodeScope {
-  OwnCodeScope() noexcept : outer(active) { active = true; }
-  ~OwnCodeScope() { active = outer; }
-  OwnCodeScope(const OwnCodeScope&) = delete;
-  OwnCodeScope& operator=(const OwnCodeScope&) = delete;
-  static thread_local bool active;
-  bool outer;
-};
-
 /// Purpose       Hooks on the AccumulateGrad node of every parameter put its gradient into a bucket; a complete bucket
 ///               is reduced by the progress thread while backward goes on, the rest at its end.
 /// Invariants    Buckets are issued in index order, so all ranks issue the same calls although gradients may become

@@ -1,6 +1,7 @@
 #include "comm/backends/host/host_backend.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "base/log.h"
@@ -107,11 +108,17 @@ HostBackend::HostBackend(std::unique_ptr<Communicator> communicator, std::shared
 HostBackend::~HostBackend() { shutdown(); }
 
 void HostBackend::shutdown() {
-  // Peers that wait for this rank are told first: queued calls could otherwise wait for each other at the end.
+  // A call that is still running, or was never waited for, would hold up the end until its time-out.
+  bool pending = queue_->last_issued() != queue_->last_finished();
+  {
+    const std::lock_guard lock(lanes_mutex_);
+    for (const auto& [key, lane] : lanes_) pending = pending || lane->last_issued() != lane->last_finished();
+  }
+  if (pending) communicator_->abort(str("rank ", rank_, " of group '", group_name(), "' ended with calls pending"));
   communicator_->leave();
 }
 
-void HostBackend::abort() { communicator_->leave(); }
+void HostBackend::abort() { communicator_->abort(str("abort() on rank ", rank_, " of group '", group_name(), "'")); }
 
 c10::intrusive_ptr<c10d::Backend::Options> HostBackend::getBackendOptions() {
   auto options = c10::make_intrusive<Options>("host", communicator_->options().timeout);
@@ -309,6 +316,34 @@ HostBackend::Works HostBackend::_reduce_scatter_base(at::Tensor& output, at::Ten
   return work;
 }
 
+HostBackend::Works HostBackend::coalesce(std::string_view operation, Tensors& outputs, Tensors& inputs,
+                                         const std::function<Works(at::Tensor&, at::Tensor&)>& call) {
+  const CallSite where = site(operation);
+  if (outputs.empty() || outputs.size() != inputs.size()) {
+    throw Error(ErrorKind::kInvalidArgument,
+                str(where.prefix(), outputs.size(), " outputs and ", inputs.size(),
+                    " inputs were passed; as many of one as of the other, and at least one, are required."));
+  }
+  // Calls run in issue order and an error ends the group, so the last Work stands for all of them.
+  Works last;
+  for (size_t i = 0; i < outputs.size(); ++i) last = call(outputs[i], inputs[i]);
+  auto& work = static_cast<HostWork&>(*last);
+  work.earlier.assign(outputs.begin(), outputs.end() - 1);
+  return last;
+}
+
+HostBackend::Works HostBackend::allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                const c10d::AllgatherOptions& options) {
+  return coalesce("all_gather", outputs, inputs,
+                  [&](at::Tensor& output, at::Tensor& input) { return _allgather_base(output, input, options); });
+}
+
+HostBackend::Works HostBackend::reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                                                const c10d::ReduceScatterOptions& options) {
+  return coalesce("reduce_scatter", outputs, inputs,
+                  [&](at::Tensor& output, at::Tensor& input) { return _reduce_scatter_base(output, input, options); });
+}
+
 HostBackend::Works HostBackend::alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) {
   const CallSite where = site("all_to_all");
   warn_of_timeout(options.timeout);
@@ -427,12 +462,6 @@ HostBackend::Works HostBackend::allreduce_sparse(Tensors&, const c10d::Allreduce
 HostBackend::Works HostBackend::reduce(Tensors&, const c10d::ReduceOptions&) { refuse("reduce"); }
 HostBackend::Works HostBackend::allgather_coalesced(std::vector<Tensors>&, Tensors&, const c10d::AllgatherOptions&) {
   refuse("allgather_coalesced");
-}
-HostBackend::Works HostBackend::allgather_into_tensor_coalesced(Tensors&, Tensors&, const c10d::AllgatherOptions&) {
-  refuse("allgather_into_tensor_coalesced");
-}
-HostBackend::Works HostBackend::reduce_scatter_tensor_coalesced(Tensors&, Tensors&, const c10d::ReduceScatterOptions&) {
-  refuse("reduce_scatter_tensor_coalesced");
 }
 HostBackend::Works HostBackend::gather(std::vector<Tensors>&, Tensors&, const c10d::GatherOptions&) {
   refuse("gather");

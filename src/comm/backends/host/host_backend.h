@@ -4,6 +4,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -43,6 +44,10 @@ class HostBackend final : public c10d::Backend {
   Works reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                        const c10d::ReduceScatterOptions& options) override;
   Works _reduce_scatter_base(at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) override;
+  Works allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                        const c10d::AllgatherOptions& options) override;
+  Works reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
+                                        const c10d::ReduceScatterOptions& options) override;
   Works alltoall(Tensors& outputs, Tensors& inputs, const c10d::AllToAllOptions& options) override;
   Works alltoall_base(at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_splits,
                       std::vector<int64_t>& input_splits, const c10d::AllToAllOptions& options) override;
@@ -55,10 +60,6 @@ class HostBackend final : public c10d::Backend {
   Works reduce(Tensors& tensors, const c10d::ReduceOptions& options) override;
   Works allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                             const c10d::AllgatherOptions& options) override;
-  Works allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                        const c10d::AllgatherOptions& options) override;
-  Works reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                        const c10d::ReduceScatterOptions& options) override;
   Works gather(std::vector<Tensors>& outputs, Tensors& inputs, const c10d::GatherOptions& options) override;
   Works scatter(Tensors& outputs, std::vector<Tensors>& inputs, const c10d::ScatterOptions& options) override;
   Works recvAnysource(Tensors& tensors, int tag) override;
@@ -89,6 +90,8 @@ class HostBackend final : public c10d::Backend {
   const at::Tensor& only(const CallSite& where, const Tensors& tensors) const;
   int check_peer(const CallSite& where, int64_t peer, bool other) const;
   CallQueue& lane(int peer, OpKind direction);
+  Works coalesce(std::string_view operation, Tensors& outputs, Tensors& inputs,
+                 const std::function<Works(at::Tensor&, at::Tensor&)>& call);
   Works point_to_point(OpKind op, Tensors& tensors, int peer, int tag);
 
   std::shared_ptr<profile::CollectiveTrace> trace_;

@@ -38,15 +38,27 @@ void HostWork::issue(const CallInfo& info) {
   }
 }
 
-bool HostWork::isCompleted() { return CallQueue::finished(*call_); }
-
-bool HostWork::isSuccess() const { return CallQueue::finished(*call_) && !CallQueue::error(*call_); }
-
-std::exception_ptr HostWork::exception() const {
-  return CallQueue::finished(*call_) ? CallQueue::error(*call_) : std::exception_ptr{};
+// The call itself turns finished a moment after done(), which already completes the Future.
+bool HostWork::isCompleted() {
+  const std::lock_guard lock(mutex_);
+  return finished_;
 }
 
-std::vector<at::Tensor> HostWork::result() { return {outputs.begin(), outputs.end()}; }
+bool HostWork::isSuccess() const {
+  const std::lock_guard lock(mutex_);
+  return finished_ && !exception_;
+}
+
+std::exception_ptr HostWork::exception() const {
+  const std::lock_guard lock(mutex_);
+  return exception_;
+}
+
+std::vector<at::Tensor> HostWork::result() {
+  std::vector<at::Tensor> all = earlier;
+  all.insert(all.end(), outputs.begin(), outputs.end());
+  return all;
+}
 
 bool HostWork::wait(std::chrono::milliseconds timeout) {
   if (timeout > kNoTimeout) warn_of_timeout_once(timeout);
@@ -67,7 +79,7 @@ c10::intrusive_ptr<c10::ivalue::Future> HostWork::getFuture() {
     if (!future_) {
       future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::ofTensors());
       if (finished_) {
-        complete(*future_, CallQueue::error(*call_));
+        complete(*future_, exception_);
       } else {
         pending = true;
       }
@@ -86,16 +98,17 @@ void HostWork::done(std::exception_ptr error) noexcept {
   {
     const std::lock_guard lock(mutex_);
     finished_ = true;
+    exception_ = error;
     future = future_;
   }
   if (future) complete(*future, error);
 }
 
-void HostWork::complete(c10::ivalue::Future& future, const std::exception_ptr& error) const {
+void HostWork::complete(c10::ivalue::Future& future, const std::exception_ptr& error) {
   if (error) {
     future.setError(error);
   } else {
-    future.markCompleted(c10::IValue(std::vector<at::Tensor>(outputs.begin(), outputs.end())));
+    future.markCompleted(c10::IValue(result()));
   }
 }
 

@@ -40,16 +40,17 @@ class HostWork : public c10d::Work {
 
   c10::SmallVector<at::Tensor, 2> outputs;  ///< what getFuture() and result() give
   c10::SmallVector<at::Tensor, 2> inputs;
+  std::vector<at::Tensor> earlier;  ///< results of the calls before it that this Work stands for as well
 
  private:
   void done(std::exception_ptr error) noexcept;
-  void complete(c10::ivalue::Future& future, const std::exception_ptr& error) const;
+  void complete(c10::ivalue::Future& future, const std::exception_ptr& error);
 
   HostBackend* backend_;
   CallQueue* queue_;
   CallPtr call_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;  // under mutex_ of the base
-  bool finished_ = false;                           // the same
+  bool finished_ = false;                           // the same, and exception_ of the base
 };
 
 }  // namespace trireme::comm
