@@ -1,37 +1,29 @@
 #include "launch/console.h"
 
 #include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <csignal>
-#include <cstdint>
 
 namespace trireme::launch {
 namespace {
 
 constexpr size_t kFullBytes = size_t{4} * 1024 * 1024;
 
-/// False when nobody will ever read.
-bool write_all(int fd, const std::string& text) {
-  size_t done = 0;
-  while (done < text.size()) {
-    const ssize_t written = ::write(fd, text.data() + done, text.size() - done);
-    if (written > 0) {
-      done += static_cast<size_t>(written);
-    } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      pollfd item{fd, POLLOUT, 0};  // somebody else has made the terminal non-blocking
-      poll(&item, 1, -1);
-    } else if (errno != EINTR) {
-      return false;
-    }
-  }
-  return true;
-}
-
 }  // namespace
 
-Console::Console(int room_fd) : room_fd_(room_fd) {
+Console::Console(int room_fd) : room_fd_(room_fd), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  struct stat out{};
+  struct stat err{};
+  if (fstat(1, &out) == 0 && fstat(2, &err) == 0) same_place_ = out.st_dev == err.st_dev && out.st_ino == err.st_ino;
+  // A writable pipe has room for PIPE_BUF bytes; a file takes all.
+  chunk_bytes_[1] = S_ISREG(out.st_mode) ? SIZE_MAX : PIPE_BUF;
+  chunk_bytes_[2] = S_ISREG(err.st_mode) ? SIZE_MAX : PIPE_BUF;
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
@@ -45,8 +37,13 @@ Console::~Console() {
     const std::lock_guard lock(mutex_);
     stop_ = true;
   }
-  changed_.notify_one();
+  wake();
   thread_.join();
+}
+
+void Console::wake() const {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof(one));
 }
 
 void Console::write(int fd, std::string text) {
@@ -54,9 +51,9 @@ void Console::write(int fd, std::string text) {
   {
     const std::lock_guard lock(mutex_);
     queued_bytes_ += text.size();
-    queue_.push_back({fd, std::move(text)});
+    queues_[same_place_ ? 0 : static_cast<size_t>(fd - 1)].push_back({fd, next_number_++, std::move(text), 0});
   }
-  changed_.notify_one();
+  wake();
 }
 
 bool Console::full() {
@@ -65,22 +62,60 @@ bool Console::full() {
   return was_full_;
 }
 
-void Console::run() {
-  std::unique_lock lock(mutex_);
-  while (true) {
-    changed_.wait(lock, [this] { return stop_ || !queue_.empty(); });
-    if (queue_.empty()) return;
-    Item item = std::move(queue_.front());
-    queue_.pop_front();
-    lock.unlock();
-    if (!dead_[item.fd]) dead_[item.fd] = !write_all(item.fd, item.text);
-    lock.lock();
-    queued_bytes_ -= item.text.size();
-    if (was_full_ && queued_bytes_ < kFullBytes / 2) {
-      was_full_ = false;
-      const uint64_t one = 1;
-      [[maybe_unused]] const ssize_t written = ::write(room_fd_, &one, sizeof(one));
+/// Waits; the queue whose oldest text comes first among those that can be written, or nullptr to look again.
+Console::Queue* Console::writable_queue(bool& stop) {
+  std::array<pollfd, 3> items{pollfd{wake_.get(), POLLIN, 0}, pollfd{-1, POLLOUT, 0}, pollfd{-1, POLLOUT, 0}};
+  {
+    const std::lock_guard lock(mutex_);
+    for (size_t i = 0; i < 2; ++i) {
+      if (!queues_[i].empty()) items[i + 1].fd = queues_[i].front().fd;
     }
+    stop = stop_ && queues_[0].empty() && queues_[1].empty();
+  }
+  if (stop) return nullptr;
+  poll(items.data(), items.size(), -1);
+  uint64_t ignored = 0;
+  if (items[0].revents != 0) {
+    [[maybe_unused]] const ssize_t got = read(wake_.get(), &ignored, sizeof(ignored));
+  }
+  const std::lock_guard lock(mutex_);
+  Queue* chosen = nullptr;
+  for (size_t i = 0; i < 2; ++i) {
+    if (items[i + 1].revents == 0) continue;
+    if (chosen == nullptr || queues_[i].front().number < chosen->front().number) chosen = &queues_[i];
+  }
+  return chosen;
+}
+
+/// Only this thread removes items, so the front may be used without the lock (a deque does not move it on push_back).
+void Console::write_some(Queue& queue) {
+  Item* item = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    item = &queue.front();
+  }
+  const auto fd = static_cast<size_t>(item->fd);
+  if (!dead_[fd]) {
+    const size_t size = std::min(item->text.size() - item->written, chunk_bytes_[fd]);
+    const ssize_t written = ::write(item->fd, item->text.data() + item->written, size);
+    if (written > 0) item->written += static_cast<size_t>(written);
+    dead_[fd] = written < 0 && errno != EAGAIN && errno != EWOULDBLOCK && errno != EINTR;
+  }
+  if (!dead_[fd] && item->written < item->text.size()) return;
+  const std::lock_guard lock(mutex_);
+  queued_bytes_ -= item->text.size();
+  queue.pop_front();
+  if (was_full_ && queued_bytes_ < kFullBytes / 2) {
+    was_full_ = false;
+    const uint64_t one = 1;
+    [[maybe_unused]] const ssize_t written = ::write(room_fd_, &one, sizeof(one));
+  }
+}
+
+void Console::run() {
+  bool stop = false;
+  while (!stop) {
+    if (Queue* queue = writable_queue(stop)) write_some(*queue);
   }
 }
 

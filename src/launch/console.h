@@ -1,16 +1,20 @@
 // Writes to the launcher's own stdout and stderr from a thread of its own: a terminal that is stopped or a slow reader
-// must not keep the launcher from noticing a death.
+// must not keep the launcher from noticing a death, nor one stream keep the other back.
 #pragma once
 
-#include <condition_variable>
+#include <array>
+#include <cstdint>
 #include <deque>
 #include <mutex>
 #include <string>
 #include <thread>
 
+#include "rendezvous/socket.h"
+
 namespace trireme::launch {
 
-/// Thread safety  write() from any thread. One stream's text keeps its order, and both streams' that of the calls.
+/// Invariants     each stream keeps its order; where both lead to the same place, they keep that of the calls.
+/// Thread safety  write() and full() from any thread.
 class Console {
  public:
   /// `room_fd`: an eventfd that is raised when the queue has room again.
@@ -28,18 +32,28 @@ class Console {
  private:
   struct Item {
     int fd = 1;
+    uint64_t number = 0;
     std::string text;
+    size_t written = 0;
   };
+  using Queue = std::deque<Item>;
+
   void run();
+  void wake() const;
+  [[nodiscard]] Queue* writable_queue(bool& stop);
+  void write_some(Queue& queue);
 
   int room_fd_;
+  rendezvous::Fd wake_;
+  bool same_place_ = false;
+  std::array<size_t, 3> chunk_bytes_{};  ///< by fd: what a writable stream takes without blocking
   std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Item> queue_;
+  std::array<Queue, 2> queues_;
+  uint64_t next_number_ = 0;
   size_t queued_bytes_ = 0;
   bool was_full_ = false;
   bool stop_ = false;
-  bool dead_[3] = {false, false, false};
+  std::array<bool, 3> dead_{};
   std::thread thread_;
 };
 

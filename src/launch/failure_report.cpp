@@ -66,6 +66,7 @@ std::string clock_time(int64_t unix_ns) {
 }
 
 std::string in_seconds(double seconds) {
+  if (seconds < 1) return str(static_cast<int>(seconds * 1000), " ms");
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), seconds < 10 ? "%.1f s" : "%.0f s", seconds);
   return text.data();

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sys/epoll.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -46,12 +45,13 @@ struct ExecArrays {
 };
 
 /// The child's half of vfork: shares our memory until exec, so it only makes system calls.
-[[noreturn]] void become_rank(const RankStart& rank, const ExecArrays& arrays, pid_t guardian, bool reset_sigpipe,
-                              volatile int* exec_errno) {
+[[noreturn]] void become_rank(const RankStart& rank, const ExecArrays& arrays, pid_t guardian,
+                              const Inherited& inherited, volatile int* exec_errno) {
   setsid();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != guardian) _exit(127);  // it died before the line above took effect
-  if (reset_sigpipe) signal(SIGPIPE, SIG_DFL);
+  if (inherited.sigpipe_default) signal(SIGPIPE, SIG_DFL);
+  setrlimit(RLIMIT_NOFILE, &inherited.num_files);
   dup2(rank.in_fd, STDIN_FILENO);
   dup2(rank.out_fd, STDOUT_FILENO);
   dup2(rank.err_fd, STDERR_FILENO);
@@ -67,13 +67,13 @@ struct ExecArrays {
 class GuardianLoop {
  public:
   GuardianLoop(const std::vector<RankStart>& ranks, const std::vector<ExecArrays>& arrays, int notices, int orders,
-               int launcher, bool reset_sigpipe)
+               int launcher, const Inherited& inherited)
       : ranks_(ranks),
         arrays_(arrays),
         notices_(notices),
         orders_(orders),
         launcher_(launcher),
-        reset_sigpipe_(reset_sigpipe) {}
+        inherited_(inherited) {}
 
   void run() {
     epoll_ = epoll_create1(EPOLL_CLOEXEC);
@@ -118,7 +118,7 @@ class GuardianLoop {
     for (size_t i = 0; i < ranks_.size(); ++i) {
       volatile int exec_errno = 0;
       const pid_t pid = vfork();
-      if (pid == 0) become_rank(ranks_[i], arrays_[i], self, reset_sigpipe_, &exec_errno);
+      if (pid == 0) become_rank(ranks_[i], arrays_[i], self, inherited_, &exec_errno);
       Notice notice;
       notice.rank = static_cast<int32_t>(i);
       notice.pid = pid;
@@ -277,7 +277,7 @@ class GuardianLoop {
   int notices_;
   int orders_;
   int launcher_;
-  bool reset_sigpipe_;
+  const Inherited& inherited_;
   int epoll_ = -1;
   int child_signals_ = -1;
   std::vector<Rank> living_;
@@ -289,7 +289,7 @@ class GuardianLoop {
 
 }  // namespace
 
-Guardian start_guardian(const std::vector<RankStart>& ranks, bool reset_sigpipe) {
+Guardian start_guardian(const std::vector<RankStart>& ranks, const Inherited& inherited) {
   std::vector<ExecArrays> arrays;
   arrays.reserve(ranks.size());
   for (const RankStart& rank : ranks) arrays.emplace_back(rank);
@@ -314,7 +314,7 @@ Guardian start_guardian(const std::vector<RankStart>& ranks, bool reset_sigpipe)
     signal(SIGCHLD, SIG_DFL);  // an inherited "ignore" would reap the ranks unseen
     close(notices[0]);
     close(orders[1]);
-    GuardianLoop(ranks, arrays, notices[1], orders[0], launcher, reset_sigpipe).run();
+    GuardianLoop(ranks, arrays, notices[1], orders[0], launcher, inherited).run();
     _exit(0);
   }
   const int fork_errno = errno;

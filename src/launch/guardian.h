@@ -4,6 +4,7 @@
 // It is forked from the launcher and never executes anything else, so its code keeps to system calls and plain memory.
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -60,7 +61,13 @@ struct Guardian {
 /// How long a process that the ranks left behind has between SIGTERM and SIGKILL.
 inline constexpr int kStrayGraceMs = 1000;
 
+/// What the launcher has changed for itself and the ranks get back as it was.
+struct Inherited {
+  bool sigpipe_default = true;
+  rlimit num_files{};
+};
+
 /// Forks the guardian, which starts the ranks at once, in order. Throws kIo when a process or pipe cannot be had.
-[[nodiscard]] Guardian start_guardian(const std::vector<RankStart>& ranks, bool reset_sigpipe);
+[[nodiscard]] Guardian start_guardian(const std::vector<RankStart>& ranks, const Inherited& inherited);
 
 }  // namespace trireme::launch

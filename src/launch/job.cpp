@@ -66,6 +66,24 @@ class SignalScope {
   struct sigaction pipe_before_{};
 };
 
+/// Pipes and log files of many ranks pass the usual 1024 descriptors. Undone at its end; the ranks get the old limit.
+class FileLimitScope {
+ public:
+  explicit FileLimitScope(int num_ranks) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit wanted = before_;
+    wanted.rlim_cur = std::min<rlim_t>(before_.rlim_max, 64 + 8 * static_cast<rlim_t>(num_ranks));
+    if (wanted.rlim_cur > before_.rlim_cur) setrlimit(RLIMIT_NOFILE, &wanted);
+  }
+  ~FileLimitScope() { setrlimit(RLIMIT_NOFILE, &before_); }
+  FileLimitScope(const FileLimitScope&) = delete;
+  FileLimitScope& operator=(const FileLimitScope&) = delete;
+  [[nodiscard]] const rlimit& before() const { return before_; }
+
+ private:
+  rlimit before_{};
+};
+
 int exit_code_of(const RankEnd& end) { return end.signal != 0 ? 128 + end.signal : end.exit_code; }
 
 int exit_code_of(const JobResult& result) {
@@ -94,10 +112,11 @@ JobResult run_job(const JobSpec& spec) {
   std::string hint;
   {
     const SignalScope signals(spec.forwarded_signals);
+    const FileLimitScope files(spec.num_ranks);
     const rendezvous::Fd room(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     Console console(room.get());
     const SupervisorContext context{
-        spec, console, room.get(), signals.fd(), signals.pipe_was_default(), read_oom_kills()};
+        spec, console, room.get(), signals.fd(), {signals.pipe_was_default(), files.before()}, read_oom_kills()};
     while (true) {
       Supervisor supervisor(context, attempt, result);
       supervisor.run();

@@ -59,12 +59,18 @@ ProcessInfo read_process(pid_t pid) {
   info.state = *field;
   // Fields are counted from 1: state is 3, the parent 4, the start time 22.
   for (int number = 3; field != nullptr && number < 22; ++number) {
+    if (number == 9) info.flags = std::strtoul(field, nullptr, 10);
     if (number == 4) info.parent = static_cast<pid_t>(std::strtol(field, nullptr, 10));
     field = std::strchr(field, ' ');
     if (field != nullptr) ++field;
   }
   if (field != nullptr) info.start_ticks = std::strtoull(field, nullptr, 10);
   return info;
+}
+
+bool is_exiting(pid_t pid) {
+  constexpr unsigned long kExiting = 0x4;  // PF_EXITING in the kernel's sched.h, shown in /proc/PID/stat
+  return pid > 0 && (read_process(pid).flags & kExiting) != 0;
 }
 
 std::vector<ProcessInfo> descendants(pid_t root) {

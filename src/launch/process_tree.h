@@ -12,12 +12,16 @@ struct ProcessInfo {
   pid_t pid = 0;
   pid_t parent = 0;
   char state = '?';
+  unsigned long flags = 0;             ///< the kernel's PF_ flags
   unsigned long long start_ticks = 0;  ///< with the pid names a process for good
   std::string name;
 };
 
 /// One process; pid 0 when there is none.
 [[nodiscard]] ProcessInfo read_process(pid_t pid);
+
+/// Whether a process is being torn down: dead for all purposes, but not reported to its parent yet.
+[[nodiscard]] bool is_exiting(pid_t pid);
 
 /// All living descendants of `root`, without itself. Zombies are left out: nothing can or need be done to them.
 [[nodiscard]] std::vector<ProcessInfo> descendants(pid_t root);

@@ -66,23 +66,38 @@ void Relay::to_log(Stream& stream, const char* bytes, size_t size) {
   }
 }
 
+void Relay::take(Stream& stream, std::string_view bytes) {
+  to_log(stream, bytes.data(), bytes.size());
+  std::string text;
+  if (stream.show == Show::kRaw) text = bytes;
+  if (stream.show == Show::kLines) stream.lines.add(bytes, std::chrono::steady_clock::now(), text);
+  console_.write(stream.console_fd, std::move(text));
+}
+
 bool Relay::pump(size_t index) {
   Stream& stream = *streams_[index];
   std::array<char, 65536> buffer;
   const ssize_t got = read(stream.read_end.get(), buffer.data(), buffer.size());
   if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR;
-  std::string text;
-  if (got == 0) {
-    stream.lines.finish(text);
-  } else {
-    to_log(stream, buffer.data(), static_cast<size_t>(got));
-    const std::string_view bytes(buffer.data(), static_cast<size_t>(got));
-    if (stream.show == Show::kRaw) text = bytes;
-    if (stream.show == Show::kLines) stream.lines.add(bytes, std::chrono::steady_clock::now(), text);
+  if (got > 0) {
+    take(stream, {buffer.data(), static_cast<size_t>(got)});
+    return true;
   }
+  std::string text;
+  stream.lines.finish(text);
   console_.write(stream.console_fd, std::move(text));
-  if (got == 0) stream.read_end.reset();
-  return got > 0;
+  stream.read_end.reset();
+  return false;
+}
+
+void Relay::drain(size_t index) {
+  Stream& stream = *streams_[index];
+  std::array<char, 65536> buffer;
+  for (int round = 0; round < 16 && stream.read_end; ++round) {
+    const ssize_t got = read(stream.read_end.get(), buffer.data(), buffer.size());
+    if (got <= 0) return;
+    take(stream, {buffer.data(), static_cast<size_t>(got)});
+  }
 }
 
 }  // namespace trireme::launch

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "launch/console.h"
@@ -38,7 +39,11 @@ class Relay {
   /// Reads what is there. False when the stream has ended; the rest of its last line has then been shown.
   [[nodiscard]] bool pump(size_t index);
 
+  /// Reads what is there now, up to 1 MiB, and leaves the end of the stream to pump().
+  void drain(size_t index);
+
  private:
+  void take(Stream& stream, std::string_view bytes);
   void to_log(Stream& stream, const char* bytes, size_t size);
 
   Console& console_;

@@ -26,6 +26,10 @@ using std::chrono::milliseconds;
 /// After SIGKILL nothing should be left within moments; what is (a process in an uninterruptible wait) is told.
 constexpr milliseconds kKillLimit{10'000};
 
+/// How long a rank that seems to have lost a peer is not named as the cause while a peer is being torn down. A death is
+/// to be named within a second.
+constexpr milliseconds kSuspectLimit{600};
+
 enum Tag : uint64_t { kNotices, kSignals, kRoom, kFirstStream };
 
 int64_t monotonic_ns() {
@@ -46,8 +50,6 @@ Supervisor::Supervisor(const SupervisorContext& context, Attempt attempt, JobRes
       epoll_(epoll_create1(EPOLL_CLOEXEC)) {
   result_.ends.clear();
   result_.first.reset();
-  // The socket is bound here and handed to the server: a port that was picked and released could be taken by others.
-  start(rendezvous::listen_tcp(spec_.master_addr, spec_.master_port));
 }
 
 Supervisor::~Supervisor() {
@@ -71,7 +73,7 @@ void Supervisor::start(rendezvous::ListenSocket socket) {
     start.out_fd = relay_->stream(2 * static_cast<size_t>(rank)).write_end.get();
     start.err_fd = relay_->stream(2 * static_cast<size_t>(rank) + 1).write_end.get();
     ranks.push_back(std::move(start));
-    living_.insert(rank);
+    living_[rank] = 0;
   }
   if (spec_.announce) {
     log::info("launch", "job ", attempt_.job_id, ": ", spec_.num_ranks, spec_.num_ranks == 1 ? " rank" : " ranks",
@@ -81,7 +83,7 @@ void Supervisor::start(rendezvous::ListenSocket socket) {
   }
   started_ = Clock::now();
   started_ns_ = monotonic_ns();
-  guardian_ = start_guardian(ranks, context_.reset_sigpipe);
+  guardian_ = start_guardian(ranks, context_.inherited);
   rendezvous::TcpStoreServer::Options options;
   options.listen_fd = socket.fd.release();
   server_ = rendezvous::start_tcp_store_server(options);
@@ -104,6 +106,8 @@ void Supervisor::watch(int fd, uint64_t tag) const {
 }
 
 void Supervisor::run() {
+  // The socket is bound here and handed to the server: a port that was picked and released could be taken by others.
+  start(rendezvous::listen_tcp(spec_.master_addr, spec_.master_port));
   while (!finished()) wait_once();
   if (!cannot_start_.empty()) throw Error(ErrorKind::kConfig, cannot_start_);
   if (!strays_.empty() && phase_ == Phase::kRunning) {
@@ -167,6 +171,7 @@ void Supervisor::take_notices() {
 void Supervisor::take_notice(const Notice& notice) {
   switch (notice.kind) {
     case Notice::Kind::kStarted:
+      living_[notice.rank] = notice.pid;
       log::debug("launch", "rank ", notice.rank, " is pid ", notice.pid);
       return;
     case Notice::Kind::kCannotExec:
@@ -195,8 +200,32 @@ void Supervisor::rank_ended(const Notice& notice) {
   end.unix_ns = notice.unix_ns;
   living_.erase(end.rank);
   result_.ends.push_back(end);
-  if (!end.failed() || phase_ != Phase::kRunning) return;
+  judge(end);
+}
+
+/// Whose end is the cause? The first failure, except that the kernel closes the sockets of a dying process long before
+/// it reports its death (freeing gigabytes takes a while): a survivor may notice, report a lost peer and be gone first.
+void Supervisor::judge(const RankEnd& end) {
+  const bool lost_peer = end.signal == 0 && end.exit_code == exit_code(ErrorKind::kPeerLost);
+  if (phase_ == Phase::kRunning && end.failed()) {
+    if (!lost_peer || !another_is_dying()) return report_first(end);
+    suspect_ = end;
+    return enter(Phase::kSuspecting, kSuspectLimit);
+  }
+  if (phase_ != Phase::kSuspecting) return;
+  if (end.failed() && !lost_peer) return report_first(end);
+  if (!another_is_dying()) report_first(*suspect_);
+}
+
+bool Supervisor::another_is_dying() const {
+  return std::any_of(living_.begin(), living_.end(), [](const auto& rank) { return is_exiting(rank.second); });
+}
+
+void Supervisor::report_first(const RankEnd& end) {
   result_.first = end;
+  // Its last words come before our words about it.
+  relay_->drain(2 * static_cast<size_t>(end.rank));
+  relay_->drain(2 * static_cast<size_t>(end.rank) + 1);
   if (end.signal == SIGKILL) hint_ = sigkill_hint(end.pid, context_.oom_kills);
   server_->local()->set(rendezvous::kDeathNoticeKey, describe(end, hint_));
   say(first_failure_line(end, hint_, 1, spec_.num_ranks, attempt_.run_dir));
@@ -236,13 +265,17 @@ void Supervisor::deadline_passed() {
     case Phase::kRunning:
       deadline_ = Clock::time_point::max();
       return;
+    case Phase::kSuspecting:
+      return report_first(*suspect_);
     case Phase::kReporting:
       signal_sent_ = SIGTERM;
       order(Order::Kind::kSignalRanks, SIGTERM);
       return enter(Phase::kTerminating, spec_.grace);
     case Phase::kTerminating:
       if (!living_.empty()) {
-        say(str("[launch] ", living_.size() == 1 ? "rank " : "ranks ", join(living_), " did not end within ",
+        std::vector<int> ranks;
+        for (const auto& [rank, pid] : living_) ranks.push_back(rank);
+        say(str("[launch] ", ranks.size() == 1 ? "rank " : "ranks ", join(ranks), " did not end within ",
                 seconds(spec_.grace), " of ", signal_name(signal_sent_), ": SIGKILL.\n"));
       }
       order(Order::Kind::kKillAll);

@@ -1,7 +1,9 @@
 // One attempt at a job: starts the guardian, and is the event loop of the launcher until no process is left.
 #pragma once
 
+#include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -20,9 +22,9 @@ namespace trireme::launch {
 struct SupervisorContext {
   const JobSpec& spec;
   Console& console;
-  int room_fd;              ///< raised by the console when it has room again
-  int signal_fd;            ///< the forwarded signals
-  bool reset_sigpipe;       ///< the ranks get back the default that the launcher changed for itself
+  int room_fd;    ///< raised by the console when it has room again
+  int signal_fd;  ///< the forwarded signals
+  Inherited inherited;
   long long oom_kills = 0;  ///< before the start
 };
 
@@ -42,7 +44,7 @@ class Supervisor {
 
  private:
   using Clock = std::chrono::steady_clock;
-  enum class Phase { kRunning, kReporting, kTerminating, kKilling };
+  enum class Phase { kRunning, kSuspecting, kReporting, kTerminating, kKilling };
 
   void start(rendezvous::ListenSocket socket);
   void watch(int fd, uint64_t tag) const;
@@ -51,6 +53,9 @@ class Supervisor {
   void take_notices();
   void take_notice(const Notice& notice);
   void rank_ended(const Notice& notice);
+  void judge(const RankEnd& end);
+  [[nodiscard]] bool another_is_dying() const;
+  void report_first(const RankEnd& end);
   void take_signal();
   void deadline_passed();
   void order(Order::Kind kind, int value = 0) const;
@@ -75,7 +80,8 @@ class Supervisor {
   int signal_sent_ = 0;
   bool all_gone_ = false;
   size_t num_open_streams_ = 0;
-  std::set<int> living_;
+  std::map<int, pid_t> living_;
+  std::optional<RankEnd> suspect_;  ///< ended as one that lost a peer, while a peer is still dying
   std::set<size_t> paused_;
   std::vector<std::string> strays_;
   std::string cannot_start_;

@@ -1,0 +1,109 @@
+// Oracle: closed form. The test decides which rank dies how; report, failure.json and exit code must say exactly that.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "launch/job_fixture.h"
+
+namespace trireme::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class FailureTest : public JobTest {};
+
+// One worker dies, the rest wait for ever (case L03).
+TEST_F(FailureTest, RankThatLeavesInMidLoopIsTheOnlyCause) {
+  const Finished job = run({"--nproc-per-node", "4", "--report-grace", "0.1", rank_program(), "exit-at-step", "3"});
+  EXPECT_EQ(job.exit_code, 3);
+  EXPECT_THAT(job.err, ContainsRegex("\\[launch\\] FAILED, 1 of 4 ranks. First, [0-9:]+: rank 1 on [^ ]+, pid [0-9]+, "
+                                     "exit code 3, after .*; see run/logs/rank1.err."));
+  EXPECT_THAT(job.err, HasSubstr("Then, after rank 1: ranks 0, 2, 3 ended by the launcher (SIGTERM)."));
+  const auto report = failure();
+  EXPECT_EQ(report["first"]["rank"], 1);
+  EXPECT_EQ(report["first"]["exit_code"], 3);
+  EXPECT_EQ(report["exit_code"], 3);
+  for (const auto& end : report["ends"]) EXPECT_EQ(end["by_launcher"], end["rank"] != 1) << end;
+  EXPECT_LT(job.seconds, 5.0) << "the grace times (0.1 s, and the default until SIGKILL) were not kept";
+  EXPECT_EQ(tag_.await_none(), 0);
+}
+
+TEST_F(FailureTest, RestartStartsAllFourAgain) {
+  const Finished job =
+      run({"--nproc_per_node=4", "--max_restarts=1", "--report-grace=0.1", rank_program(), "exit-at-step", "3"});
+  EXPECT_EQ(job.exit_code, 0) << job.err;
+  for (int rank = 0; rank < 4; ++rank) {
+    EXPECT_THAT(job.out, HasSubstr("[rank" + std::to_string(rank) + "]: finished after restart 1\n"));
+  }
+  EXPECT_THAT(job.err, AllOf(HasSubstr("rank 1"), HasSubstr("restart 1 of 1")));
+}
+
+// Exit code by signal (case L09).
+class SignalTest : public FailureTest, public ::testing::WithParamInterface<std::pair<int, const char*>> {};
+
+TEST_P(SignalTest, NamesSignalAndGivesItAsExitCode) {
+  const auto [signal, name] = GetParam();
+  const Finished job =
+      run({"--nproc-per-node", "3", "--report-grace", "0", rank_program(), "die", std::to_string(signal)});
+  EXPECT_EQ(job.exit_code, 128 + signal);
+  EXPECT_THAT(job.err, AllOf(HasSubstr(std::string("rank 1 on ")), HasSubstr(name), Not(HasSubstr("rank 0 on")),
+                             Not(HasSubstr("rank 2 on"))));
+  EXPECT_EQ(failure()["first"]["signal"], name);
+  EXPECT_EQ(failure()["first"]["rank"], 1);
+  if (signal == SIGKILL) {
+    EXPECT_THAT(job.err, HasSubstr("OOM killer"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Signals, SignalTest,
+                         ::testing::Values(std::pair{SIGKILL, "SIGKILL"}, std::pair{SIGSEGV, "SIGSEGV"},
+                                           std::pair{SIGABRT, "SIGABRT"}),
+                         [](const auto& info) { return std::string(info.param.second); });
+
+TEST_F(FailureTest, KernelsOomKillIsNamed) {
+  const std::string group = "/sys/fs/cgroup/memory/trireme-test-" + std::to_string(getpid());
+  if (mkdir(group.c_str(), 0755) != 0) GTEST_SKIP() << "no writable memory cgroup (version 1) here";
+  std::ofstream(group + "/memory.limit_in_bytes") << (64 << 20);
+  const Finished job =
+      run({"--nproc-per-node", "2", "--report-grace", "0", rank_program(), "eat-memory", group + "/cgroup.procs"});
+  rmdir(group.c_str());
+  if (job.exit_code == 92) GTEST_SKIP() << "cannot join " << group;
+  EXPECT_EQ(job.exit_code, 128 + SIGKILL);
+  EXPECT_THAT(job.err, ContainsRegex("rank 1 on .*SIGKILL \\((kernel log: out of memory|the kernel's OOM killer|not "
+                                     "sent by the launcher)"));
+  if (access("/dev/kmsg", R_OK) == 0 && geteuid() == 0) {
+    EXPECT_THAT(job.err, HasSubstr("kernel log: out of memory"));
+  }
+}
+
+TEST_F(FailureTest, SurvivorsLearnOfItAndAreNoCause) {
+  const Finished job = run({"--nproc-per-node", "4", rank_program(), "peers-see-it"});
+  EXPECT_EQ(job.exit_code, 128 + SIGKILL);
+  for (const int rank : {0, 2, 3}) {
+    EXPECT_THAT(job.err, ContainsRegex("\\[rank" + std::to_string(rank) + "\\]: \\[test.wait\\] rank 1 on .*SIGKILL"));
+  }
+  EXPECT_THAT(job.err, HasSubstr("Then, after rank 1: ranks 0, 2, 3 exit code 5."));
+  EXPECT_EQ(failure()["first"]["rank"], 1);
+  EXPECT_LT(job.seconds, 1.4) << "all had ended by themselves: no grace time was to be waited for";
+}
+
+TEST_F(FailureTest, WrongProgramsAreRefusedBeforeAnythingStarts) {
+  const Finished missing = run({"--nproc-per-node", "2", "no-such-program-anywhere"});
+  EXPECT_EQ(missing.exit_code, 2);
+  EXPECT_THAT(missing.err, HasSubstr("'no-such-program-anywhere' was not found in PATH"));
+  std::ofstream(folder_ + "/plain.txt") << "text";
+  EXPECT_EQ(run({"./plain.txt"}).exit_code, 2);
+  EXPECT_THAT(run({"./plain.txt"}).err, HasSubstr("is not executable (chmod +x)"));
+  std::ofstream(folder_ + "/bad.bin") << "#!/no/such/interpreter\n";
+  chmod((folder_ + "/bad.bin").c_str(), 0755);
+  const Finished bad = run({"./bad.bin"});
+  EXPECT_EQ(bad.exit_code, 2);
+  EXPECT_THAT(bad.err, HasSubstr("cannot execute './bad.bin' as rank 0: No such file or directory"));
+}
+
+}  // namespace
+}  // namespace trireme::testing
