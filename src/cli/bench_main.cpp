@@ -1,0 +1,200 @@
+// trireme-bench: `trireme bench comm|ddp|launch`. Started alone it starts its own ranks.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "base/str.h"
+#include "cli/bench.h"
+#include "launch/job.h"
+#include "trireme/base/error.h"
+
+namespace trireme::bench {
+namespace {
+
+using nlohmann::json;
+
+struct Flags {
+  int ranks = 2;
+  std::string json_file;
+  int repetitions = 0;
+  CommOptions comm;
+  DdpBenchOptions ddp;
+};
+
+std::string human(int64_t bytes) {
+  if (bytes >= (1 << 20) && bytes % (1 << 20) == 0) return str(bytes >> 20, " MiB");
+  if (bytes >= 1024 && bytes % 1024 == 0) return str(bytes >> 10, " KiB");
+  return str(bytes, " B");
+}
+
+json print(const std::vector<CommRow>& rows) {
+  json out = json::array();
+  if (!rows.empty()) {
+    std::printf("%-15s %9s %10s %5s %5s %10s %10s %10s %10s %8s %8s %6s\n", "op", "size", "count", "dtype", "ranks",
+                "min us", "p50 us", "p99 us", "max us", "algbw", "busbw", "wrong");
+  }
+  for (const CommRow& row : rows) {
+    std::printf("%-15s %9s %10lld %5s %5d %10.1f %10.1f %10.1f %10.1f %8.2f %8.2f %6lld\n", row.op.c_str(),
+                human(row.bytes).c_str(), static_cast<long long>(row.count), "f32", row.ranks, row.min_us,
+                row.median_us, row.p99_us, row.max_us, row.algbw_gb_s, row.busbw_gb_s,
+                static_cast<long long>(row.wrong));
+    out.push_back({{"op", row.op},
+                   {"bytes", row.bytes},
+                   {"count", row.count},
+                   {"dtype", "f32"},
+                   {"ranks", row.ranks},
+                   {"repetitions", row.repetitions},
+                   {"median_us", row.median_us},
+                   {"min_us", row.min_us},
+                   {"p50_us", row.median_us},
+                   {"p99_us", row.p99_us},
+                   {"max_us", row.max_us},
+                   {"algbw_gb_per_s", row.algbw_gb_s},
+                   {"busbw_gb_per_s", row.busbw_gb_s},
+                   {"wrong", row.wrong}});
+  }
+  return out;
+}
+
+json print(const std::vector<DdpRow>& rows) {
+  json out = json::array();
+  if (!rows.empty()) {
+    std::printf("%-18s %5s %-11s %9s %9s %9s %9s %6s %8s %14s\n", "model", "ranks", "gradients", "step ms", "p90",
+                "local ms", "p90", "ratio", "buckets", "bytes touched");
+  }
+  for (const DdpRow& row : rows) {
+    std::printf("%-18s %5d %-11s %9.2f %9.2f %9.2f %9.2f %6.2f %8lld %14lld\n", row.model.c_str(), row.ranks,
+                row.gradients.c_str(), row.step_ms, row.step_p90_ms, row.local_ms, row.local_p90_ms, row.ratio,
+                static_cast<long long>(row.num_buckets), static_cast<long long>(row.bytes_touched));
+    out.push_back({{"model", row.model},
+                   {"ranks", row.ranks},
+                   {"gradients", row.gradients},
+                   {"repetitions", row.repetitions},
+                   {"step_ms", row.step_ms},
+                   {"step_min_ms", row.step_min_ms},
+                   {"step_p90_ms", row.step_p90_ms},
+                   {"local_ms", row.local_ms},
+                   {"local_min_ms", row.local_min_ms},
+                   {"local_p90_ms", row.local_p90_ms},
+                   {"ratio", row.ratio},
+                   {"gradient_bytes", row.gradient_bytes},
+                   {"bytes_touched", row.bytes_touched},
+                   {"num_buckets", row.num_buckets}});
+  }
+  return out;
+}
+
+json print(const std::vector<LaunchRow>& rows) {
+  json out = json::array();
+  std::printf("%-18s %5s %10s %10s %10s\n", "what", "ranks", "min ms", "p50 ms", "max ms");
+  for (const LaunchRow& row : rows) {
+    std::printf("%-18s %5d %10.1f %10.1f %10.1f\n", row.what.c_str(), row.ranks, row.min_ms, row.median_ms, row.max_ms);
+    out.push_back({{"what", row.what},
+                   {"ranks", row.ranks},
+                   {"repetitions", row.repetitions},
+                   {"median_ms", row.median_ms},
+                   {"min_ms", row.min_ms},
+                   {"max_ms", row.max_ms}});
+  }
+  return out;
+}
+
+int64_t count_wrong(const json& rows) {
+  int64_t wrong = 0;
+  for (const json& row : rows) wrong += row.value("wrong", int64_t{0});
+  return wrong;
+}
+
+// Returns the exit code; 3 when a value was wrong.
+int report(const json& rows, const std::string& json_file) {
+  if (rows.empty()) return 0;  // not rank 0
+  if (!json_file.empty()) {
+    std::ofstream file(json_file);
+    file << json{{"schema", 1}, {"rows", rows}}.dump(1) << '\n';
+    if (!file.flush()) {
+      throw Error(ErrorKind::kIo, str("[bench] cannot write '", json_file, "'; --json needs a file that can be made."));
+    }
+  }
+  return count_wrong(rows) == 0 ? 0 : 3;
+}
+
+void require_known(const char* what, const std::vector<std::string>& given, const std::vector<std::string>& known) {
+  for (const std::string& word : given) {
+    if (std::find(known.begin(), known.end(), word) != known.end()) continue;
+    throw Error(ErrorKind::kConfig, str("[bench] unknown ", what, " '", word, "'; known are ", join(known), "."));
+  }
+}
+
+int run(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("Measures collectives, data-parallel steps and start-up on this machine.", "trireme bench");
+  app.require_subcommand(1);
+  const auto common = [&flags](CLI::App* command) {
+    command->add_option("--ranks", flags.ranks, "ranks to start; default 2 (ignored in ranks of a launcher)")
+        ->check(CLI::Range(1, 64));
+    command->add_option("--json", flags.json_file, "also write {\"schema\":1,\"rows\":[...]} to this file");
+    command->add_option("--repetitions", flags.repetitions, "timed calls of each kind; default by size")
+        ->check(CLI::Range(1, 1'000'000));
+  };
+  CLI::App* comm =
+      app.add_subcommand("comm", "collectives through ProcessGroup, f32, default allocator, values verified");
+  common(comm);
+  comm->add_option("--op", flags.comm.ops, str("which: ", join(comm_ops()), "; default all"))->delimiter(',');
+  comm->add_option("--bytes", flags.comm.bytes,
+                   "bytes of the tensor that one rank passes in; default 4096,65536,1048576,8388608,33554432")
+      ->delimiter(',')
+      ->check(CLI::Range(int64_t{4}, int64_t{1} << 34));
+  CLI::App* ddp = app.add_subcommand("ddp", "training steps, interleaved with the same step without communication");
+  common(ddp);
+  ddp->add_option("--model", flags.ddp.models, "784-256-10, 784-2048-2048-10, 784-60x128-10; default all")
+      ->delimiter(',');
+  ddp->add_option("--gradients", flags.ddp.gradients, "staged, bucket_view or arena; default staged");
+  ddp->add_option("--set", flags.ddp.overrides, "NAME=VALUE of another DDP option, such as bucket_bytes=1048576");
+  ddp->add_option("--batch", flags.ddp.batch, "samples per rank; default 32")->check(CLI::Range(1, 1 << 20));
+  CLI::App* launch = app.add_subcommand("launch", "start-up: trireme --help, run true, a two-rank hello");
+  common(launch);
+  app.add_subcommand("hello")->group("");  // what `launch` starts
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : exit_code(ErrorKind::kConfig);
+  }
+  if (app.got_subcommand("hello")) return hello();
+  if (launch->parsed()) return report(print(bench_launch(flags.ranks, flags.repetitions)), flags.json_file);
+
+  require_known("operation", flags.comm.ops, comm_ops());
+  require_known("model", flags.ddp.models, {"784-256-10", "784-2048-2048-10", "784-60x128-10"});
+  launch::SelfOptions self;
+  self.num_ranks = flags.ranks;
+  // A measurement leaves nothing behind unless it failed.
+  self.run_dir = (std::filesystem::temp_directory_path() / str("trireme_bench_", static_cast<int>(getpid()))).string();
+  if (const std::optional<int> code = launch::run_self_as_ranks(argc, argv, self)) {
+    std::error_code ignored;
+    if (*code == 0) std::filesystem::remove_all(self.run_dir, ignored);
+    return *code;
+  }
+  flags.comm.repetitions = flags.ddp.repetitions = flags.repetitions;
+  if (comm->parsed()) return report(print(bench_comm(flags.comm)), flags.json_file);
+  return report(print(bench_ddp(flags.ddp)), flags.json_file);
+}
+
+}  // namespace
+}  // namespace trireme::bench
+
+int main(int argc, char** argv) {
+  try {
+    return trireme::bench::run(argc, argv);
+  } catch (const trireme::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return trireme::exit_code(error.kind());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "[bench] %s\n", error.what());
+    return 1;
+  }
+}
