@@ -126,11 +126,15 @@ class Server final : public TcpStoreServer {
       const int fd = accept4(listen_fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
       if (fd < 0) {
         if ((errno == EMFILE || errno == ENFILE) && spare_) {
-          // Without this the listening socket would stay readable and the loop would spin.
+          // Without this the listening socket would stay readable and the loop would spin. The kernel says "no
+          // descriptor" even when nobody knocks, so it is the second accept() that knows.
           spare_.reset();
-          const Fd refused(accept(listen_fd_.get(), nullptr, nullptr));
-          log::warn("rendezvous", "a client of the store was refused: no descriptor is left. Raise RLIMIT_NOFILE.");
+          Fd refused(accept(listen_fd_.get(), nullptr, nullptr));
+          const bool somebody = static_cast<bool>(refused);
+          refused.reset();
           spare_ = Fd(open("/dev/null", O_RDONLY | O_CLOEXEC));
+          if (!somebody) return;
+          log::warn("rendezvous", "a client of the store was refused: no descriptor is left. Raise RLIMIT_NOFILE.");
           continue;
         }
         return;
