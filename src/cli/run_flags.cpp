@@ -144,8 +144,10 @@ RunRequest parse_run_flags(const std::vector<std::string>& args) {
   request.json = flags.json;
   if (request.help) return request;
   std::vector<std::string> rest = app.remaining();
-  if (!rest.empty() && rest.front() == "--") rest.erase(rest.begin());
-  if (!rest.empty() && rest.front().starts_with('-')) {
+  // What stands behind a "--" is a program, whatever its name.
+  const bool separated = !rest.empty() && rest.front() == "--";
+  if (separated) rest.erase(rest.begin());
+  if (!rest.empty() && rest.front().starts_with('-') && !separated) {
     std::string name = rest.front().substr(0, rest.front().find('='));
     std::replace(name.begin() + 1, name.end(), '_', '-');
     const std::string hint = did_you_mean(name, known);
