@@ -24,7 +24,8 @@ struct SyncOrders {
   /// handshake).
   static constexpr std::memory_order kPublish = std::memory_order_seq_cst;
   static constexpr std::memory_order kSeeSleepers = std::memory_order_seq_cst;
-  /// The other half: a sleeper announces itself before the kernel compares the flag.
+  /// The other half: a sleeper announces itself before the kernel compares the flag. (Linux has a full barrier in front
+  /// of that comparison, which would do alone; futex(2) does not promise it.)
   static constexpr std::memory_order kAnnounce = std::memory_order_seq_cst;
   /// Orders the flag before the reads of the phase's data.
   static constexpr std::memory_order kReached = std::memory_order_acquire;
