@@ -44,9 +44,10 @@ struct ExecArrays {
   std::vector<char*> shell_argv;
 };
 
-/// The child's half of vfork: shares our memory until exec, so it only makes system calls.
+/// The child's half of vfork: shares our memory until exec, so it only makes system calls. What keeps it from executing
+/// goes into `failure`, which exec closes.
 [[noreturn]] void become_rank(const RankStart& rank, const ExecArrays& arrays, pid_t guardian,
-                              const Inherited& inherited, volatile int* exec_errno) {
+                              const Inherited& inherited, int failure) {
   setsid();
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != guardian) _exit(127);  // it died before the line above took effect
@@ -60,7 +61,8 @@ struct ExecArrays {
   sigprocmask(SIG_SETMASK, &none, nullptr);
   execve(rank.executable.c_str(), arrays.argv.data(), arrays.envp.data());
   if (errno == ENOEXEC) execve("/bin/sh", arrays.shell_argv.data(), arrays.envp.data());
-  *exec_errno = errno;
+  const int reason = errno;
+  [[maybe_unused]] const ssize_t written = write(failure, &reason, sizeof(reason));
   _exit(127);
 }
 
@@ -116,15 +118,21 @@ class GuardianLoop {
     const pid_t self = getpid();
     living_.resize(ranks_.size());
     for (size_t i = 0; i < ranks_.size(); ++i) {
-      volatile int exec_errno = 0;
-      const pid_t pid = vfork();
-      if (pid == 0) become_rank(ranks_[i], arrays_[i], self, inherited_, &exec_errno);
+      int failure[2] = {-1, -1};
+      int reason = pipe2(failure, O_CLOEXEC) == 0 ? 0 : errno;
+      const pid_t pid = reason == 0 ? vfork() : -1;
+      if (pid == 0) become_rank(ranks_[i], arrays_[i], self, inherited_, failure[1]);
+      if (pid < 0 && reason == 0) reason = errno;
+      close(failure[1]);
+      // Ends when the rank has executed its program; vfork has waited for that already, a sanitizer's vfork has not.
+      if (pid > 0 && read(failure[0], &reason, sizeof(reason)) <= 0) reason = 0;
+      close(failure[0]);
       Notice notice;
       notice.rank = static_cast<int32_t>(i);
       notice.pid = pid;
-      if (pid < 0 || exec_errno != 0) {
+      if (reason != 0) {
         notice.kind = Notice::Kind::kCannotExec;
-        notice.value = pid < 0 ? errno : exec_errno;
+        notice.value = reason;
         if (pid > 0) waitpid(pid, nullptr, 0);
         send(notice);
         kill_everything_ = true;
