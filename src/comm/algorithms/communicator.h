@@ -15,6 +15,7 @@
 
 #include "comm/transport/call_info.h"
 #include "comm/transport/communicator_options.h"
+#include "comm/transport/shared_parts.h"
 #include "trireme/rendezvous/store.h"
 
 namespace trireme::comm {
@@ -43,6 +44,12 @@ class Communicator {
 
   /// Cost: n <= 2 or small: one phase, S written to shared memory, (n-1) S read. Else two phases, about 2 S read.
   virtual void all_reduce(const CallInfo& info, std::span<const Segment> data) = 0;
+
+  /// As all_reduce, bit for bit. A segment with `in` == `out` that lies in its rank's part of `shared` on EVERY rank is reduced where it
+  /// lies, others are staged; ranks tell each other in the call's first phase. When it returns, no peer reads or writes this rank's part
+  /// any more. Ranks must pass equally many segments of equal counts.
+  /// Cost: in place 2 phases, S read and S written per rank whatever n.
+  virtual void all_reduce_shared(const CallInfo& info, std::span<const Segment> data, const SharedParts& shared) = 0;
 
   /// `data` holds `bytes` bytes on every rank.
   virtual void broadcast(const CallInfo& info, void* data, size_t bytes) = 0;

@@ -31,7 +31,11 @@ Part part_of(size_t count, size_t element_bytes, int num_ranks, int rank) {
 
 void WindowCommunicator::all_reduce(const CallInfo& info, std::span<const Segment> data) {
   throw_if_broken();
-  const ReduceFunction reduce = reduce_for(info);
+  reduce_staged(info, data, reduce_for(info), true);
+}
+
+void WindowCommunicator::reduce_staged(const CallInfo& info, std::span<const Segment> data, ReduceFunction reduce,
+                                       bool first) {
   const size_t element = size_of(info.dtype);
   const size_t total = SegmentCursor::total(data);
   const size_t chunk_elements = window_->slot_bytes() / element;
@@ -40,7 +44,6 @@ void WindowCommunicator::all_reduce(const CallInfo& info, std::span<const Segmen
   SegmentCursor source(data, element);
   SegmentCursor target(data, element);
   size_t done = 0;
-  bool first = true;
   do {
     const size_t chunk = std::min(total - done, chunk_elements);
     std::byte* mine = window_->slot(rank());

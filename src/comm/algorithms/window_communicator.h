@@ -23,6 +23,7 @@ class WindowCommunicator final : public Communicator {
   [[nodiscard]] const CommunicatorOptions& options() const override { return window_->options(); }
 
   void all_reduce(const CallInfo& info, std::span<const Segment> data) override;
+  void all_reduce_shared(const CallInfo& info, std::span<const Segment> data, const SharedParts& shared) override;
   void broadcast(const CallInfo& info, void* data, size_t bytes) override;
   void all_gather(const CallInfo& info, const void* in, std::span<void* const> outs, size_t bytes) override;
   void reduce_scatter(const CallInfo& info, std::span<const void* const> ins, void* out, size_t count) override;
@@ -35,6 +36,10 @@ class WindowCommunicator final : public Communicator {
   void leave() noexcept override { window_->leave(); }
 
  private:
+  /// The staged algorithm; `first` when this is the first phase of the call.
+  void reduce_staged(const CallInfo& info, std::span<const Segment> data, ReduceFunction reduce, bool first);
+  void reduce_my_share(const CallInfo& info, const SharedParts& shared, ReduceFunction reduce);
+  [[nodiscard]] bool agree_on_places(const CallInfo& info, std::span<const Segment> data, const SharedParts& shared);
   /// publish + await_all, and the comparison of headers on a call's first phase.
   void exchange(const CallInfo& info, bool first_phase);
   [[nodiscard]] ReduceFunction reduce_for(const CallInfo& info) const;
@@ -42,7 +47,15 @@ class WindowCommunicator final : public Communicator {
   void require_same_message(const CallInfo& sent, const CallInfo& received, int sender, int receiver);
 
   std::unique_ptr<Window> window_;
-  std::vector<const void*> inputs_;        ///< scratch of n pointers: no allocation per call
+  std::vector<const void*> inputs_;  ///< scratch of n pointers: no allocation per call
+  /// A segment that all ranks have in shared memory.
+  struct Place {
+    size_t count;
+    size_t first_offset;  ///< index into offsets_: n of them
+  };
+  std::vector<Place> places_;              ///< scratch of all_reduce_shared
+  std::vector<uint64_t> offsets_;          ///< the same
+  std::vector<Segment> staged_;            ///< the same
   std::vector<uint32_t> sent_pieces_;      ///< per receiver: pieces sent so far; touched by that lane's thread only
   std::vector<uint32_t> received_pieces_;  ///< per sender
 };

@@ -21,4 +21,12 @@ std::shared_ptr<WindowMemory> make_inproc_memory(const WindowShape& shape) {
   return std::make_shared<InprocMemory>(shape.total_bytes());
 }
 
+SharedParts make_inproc_parts(int size, size_t part_bytes) {
+  SharedParts parts;
+  parts.part_bytes = (part_bytes + 4095) / 4096 * 4096;
+  parts.memory = std::make_shared<InprocMemory>(parts.part_bytes * static_cast<size_t>(size));
+  parts.base = parts.memory->data();
+  return parts;
+}
+
 }  // namespace trireme::comm

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <cerrno>
+#include <cstdint>
 #include <cstring>
 #include <vector>
 
@@ -20,6 +21,7 @@ using std::chrono::milliseconds;
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr milliseconds kSlice{50};
+constexpr const char* kInvitationKey = "shm";
 
 [[noreturn]] void fail(const std::string& what) {
   throw Error(ErrorKind::kIo, str("[comm.shm] ", what, " failed: ", std::strerror(errno),
@@ -78,18 +80,18 @@ void check_received(int file, size_t bytes) {
   }
 }
 
-// "name token slot_bytes", as rank 0 puts it into the store.
+// "name token bytes", as rank 0 puts it into the store; bytes is what decides the size of the memory.
 struct Invitation {
   std::string name;
   std::string token;
-  size_t slot_bytes = 0;
+  size_t bytes = 0;
 };
 
-Invitation parse_invitation(const std::string& text) {
+Invitation parse_invitation(const std::string& text, size_t most) {
   Invitation invitation;
   std::istringstream in(text);
-  if (!(in >> invitation.name >> invitation.token >> invitation.slot_bytes) || invitation.name.size() > 100 ||
-      invitation.slot_bytes < 4096 || invitation.slot_bytes > (size_t{1} << 30)) {
+  if (!(in >> invitation.name >> invitation.token >> invitation.bytes) || invitation.name.size() > 100 ||
+      invitation.bytes < 4096 || invitation.bytes > most) {
     throw Error(
         ErrorKind::kIo,
         "[comm.shm] the store holds no valid invitation to the group; all ranks must run the same build of Trireme.");
@@ -97,46 +99,76 @@ Invitation parse_invitation(const std::string& text) {
   return invitation;
 }
 
+// Rank 0's half: hands the file to size - 1 peers.
+void serve_file(rendezvous::Store& store, rendezvous::Store& root, int rank, int size,
+                const CommunicatorOptions& options, const FileDescriptor& file, size_t announced) {
+  const UnixListener listener = listen_on_abstract_name();
+  const std::string token = random_token();
+  store.set(kInvitationKey, str(listener.name, ' ', token, ' ', announced));
+  const auto deadline = std::chrono::steady_clock::now() + options.timeout;
+  const std::vector<std::string> death_notice = {std::string(rendezvous::kDeathNoticeKey)};
+  for (int served = 1; served < size;) {
+    if (const FileDescriptor peer = accept_peer(listener, token, kSlice)) {
+      send_descriptor(peer, file.get());
+      ++served;
+      continue;
+    }
+    if (root.check(death_notice)) {
+      throw Error(ErrorKind::kPeerLost,
+                  str("[comm.init] rank ", rank, ": group '", options.group_name,
+                      "': ", root.get(rendezvous::kDeathNoticeKey, kSlice), " while the group was being made."));
+    }
+    if (std::chrono::steady_clock::now() > deadline) {
+      throw Error(ErrorKind::kTimeout,
+                  str("[comm.init] rank ", rank, ": group '", options.group_name, "': only ", served, " of ", size,
+                      " ranks came within ", options.timeout.count() / 1000.0, " s. See what the others do."));
+    }
+  }
+}
+
+// The others' half.
+FileDescriptor fetch_file(const Invitation& invitation, const CommunicatorOptions& options) {
+  const FileDescriptor peer = connect_to_peer(invitation.name, invitation.token);
+  return receive_descriptor(peer, options.timeout);
+}
+
 }  // namespace
 
 ShmMeeting meet_in_shared_memory(rendezvous::Store& store, rendezvous::Store& root, int rank, int size,
                                  const CommunicatorOptions& options) {
-  const std::string key = "shm";
   if (rank == 0) {
     const WindowShape shape = {.num_ranks = size, .slot_bytes = default_slot_bytes(size)};
     FileDescriptor file = create_sealed(shape.total_bytes(), options.group_name);
-    const UnixListener listener = listen_on_abstract_name();
-    const std::string token = random_token();
-    store.set(key, str(listener.name, ' ', token, ' ', shape.slot_bytes));
-    const auto deadline = std::chrono::steady_clock::now() + options.timeout;
-    const std::vector<std::string> death_notice = {std::string(rendezvous::kDeathNoticeKey)};
-    for (int served = 1; served < size;) {
-      if (const FileDescriptor peer = accept_peer(listener, token, kSlice)) {
-        send_descriptor(peer, file.get());
-        ++served;
-        continue;
-      }
-      if (root.check(death_notice)) {
-        throw Error(ErrorKind::kPeerLost,
-                    str("[comm.init] rank ", rank, ": group '", options.group_name,
-                        "': ", root.get(rendezvous::kDeathNoticeKey, kSlice), " while the group was being made."));
-      }
-      if (std::chrono::steady_clock::now() > deadline) {
-        throw Error(ErrorKind::kTimeout,
-                    str("[comm.init] rank ", rank, ": group '", options.group_name, "': only ", served, " of ", size,
-                        " ranks came within ", options.timeout.count() / 1000.0, " s. See what the others do."));
-      }
-    }
+    serve_file(store, root, rank, size, options, file, shape.slot_bytes);
     return {std::make_shared<ShmMemory>(std::move(file), shape.total_bytes(), rank), shape};
   }
-
-  const Invitation invitation =
-      parse_invitation(rendezvous::get_unless_dead(store, root, key, options.timeout, "comm.init"));
-  const WindowShape shape = {.num_ranks = size, .slot_bytes = invitation.slot_bytes};
-  const FileDescriptor peer = connect_to_peer(invitation.name, invitation.token);
-  FileDescriptor file = receive_descriptor(peer, options.timeout);
+  const Invitation invitation = parse_invitation(
+      rendezvous::get_unless_dead(store, root, kInvitationKey, options.timeout, "comm.init"), size_t{1} << 30);
+  const WindowShape shape = {.num_ranks = size, .slot_bytes = invitation.bytes};
+  FileDescriptor file = fetch_file(invitation, options);
   check_received(file.get(), shape.total_bytes());
   return {std::make_shared<ShmMemory>(std::move(file), shape.total_bytes(), rank), shape};
+}
+
+SharedParts share_memory(rendezvous::Store& store, rendezvous::Store& root, int rank, int size, size_t part_bytes,
+                         const CommunicatorOptions& options) {
+  SharedParts parts;
+  parts.part_bytes = (part_bytes + 4095) / 4096 * 4096;
+  const size_t total = parts.part_bytes * static_cast<size_t>(size);
+  FileDescriptor file;
+  if (rank == 0) {
+    file = create_sealed(total, options.group_name);
+    serve_file(store, root, rank, size, options, file, total);
+  } else {
+    file = fetch_file(
+        parse_invitation(rendezvous::get_unless_dead(store, root, kInvitationKey, options.timeout, "comm.init"),
+                         SIZE_MAX),
+        options);
+    check_received(file.get(), total);
+  }
+  parts.memory = std::make_shared<ShmMemory>(std::move(file), total, rank);
+  parts.base = parts.memory->data();
+  return parts;
 }
 
 std::unique_ptr<Communicator> make_shm_communicator(rendezvous::Store& store, rendezvous::Store& root, int rank,

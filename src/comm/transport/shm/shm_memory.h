@@ -7,6 +7,7 @@
 #include <memory>
 #include <string>
 
+#include "comm/transport/shared_parts.h"
 #include "comm/transport/window.h"
 #include "trireme/rendezvous/store.h"
 
@@ -24,5 +25,10 @@ struct ShmMeeting {
 /// Errors    kPeerLost when the launcher reports a death meanwhile; kTimeout; kIo.
 [[nodiscard]] ShmMeeting meet_in_shared_memory(rendezvous::Store& store, rendezvous::Store& root, int rank, int size,
                                                const CommunicatorOptions& options);
+
+/// Memory beside a window, one part per rank, mapped by all; made and handed over in the same way. `part_bytes` must be equal on all
+/// ranks (the receiver checks the size it gets) and is rounded up to pages. [collective, blocking]
+[[nodiscard]] SharedParts share_memory(rendezvous::Store& store, rendezvous::Store& root, int rank, int size,
+                                       size_t part_bytes, const CommunicatorOptions& options);
 
 }  // namespace trireme::comm
