@@ -138,6 +138,13 @@ void choose_store(const RunFlags& f, JobSpec& spec) {
   if (f.master_addr.empty() && !host.empty()) spec.master_addr = host;
 }
 
+/// Ranks look MASTER_ADDR up as it is, and no resolver knows brackets.
+void strip_brackets(std::string& address) {
+  if (address.size() > 2 && address.front() == '[' && address.back() == ']') {
+    address = address.substr(1, address.size() - 2);
+  }
+}
+
 void choose_signals(const RunFlags& f, JobSpec& spec) {
   if (f.signals_to_handle.empty()) return;
   spec.forwarded_signals.clear();
@@ -169,6 +176,7 @@ JobSpec make_job_spec(const RunFlags& flags, std::vector<std::string> rest) {
   choose_signals(flags, spec);
   choose_output(flags, spec);
   choose_store(flags, spec);
+  strip_brackets(spec.master_addr);
   choose_command(flags, std::move(rest), spec);
   return spec;
 }

@@ -102,23 +102,27 @@ class Server final : public TcpStoreServer {
   }
 
   void serve() {
+    while (!stop_.load()) turn(ungreeted_ > 0 ? 1000 : -1);
+    // Who serves the store is often the last to come to a barrier and the first to leave: the others get their answers.
+    turn(0);
+  }
+
+  void turn(int timeout_ms) {
     std::array<epoll_event, 64> events{};
-    while (!stop_.load()) {
-      const int count = epoll_wait(epoll_.get(), events.data(), events.size(), ungreeted_ > 0 ? 1000 : -1);
-      for (int i = 0; i < count; ++i) {
-        const uint64_t tag = events[static_cast<size_t>(i)].data.u64;
-        if (tag == kListenTag) {
-          accept_all();
-        } else if (tag == kWakeTag) {
-          uint64_t ignored = 0;
-          [[maybe_unused]] const ssize_t got = read(wake_.get(), &ignored, sizeof(ignored));
-        } else {
-          handle(tag, events[static_cast<size_t>(i)].events);
-        }
+    const int count = epoll_wait(epoll_.get(), events.data(), events.size(), timeout_ms);
+    for (int i = 0; i < count; ++i) {
+      const epoll_event& event = events[static_cast<size_t>(i)];
+      if (event.data.u64 == kListenTag) {
+        accept_all();
+      } else if (event.data.u64 == kWakeTag) {
+        uint64_t ignored = 0;
+        [[maybe_unused]] const ssize_t got = read(wake_.get(), &ignored, sizeof(ignored));
+      } else {
+        handle(event.data.u64, event.events);
       }
-      answer_waiters();
-      if (ungreeted_ > 0) close_silent();
     }
+    answer_waiters();
+    if (ungreeted_ > 0) close_silent();
   }
 
   void accept_all() {

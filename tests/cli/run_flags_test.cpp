@@ -63,7 +63,8 @@ TEST(RunFlags, RunsPythonAsTorchrunDoes) {
 
 TEST(RunFlags, ReadsStoreSignalsAndTimes) {
   EXPECT_EQ(spec({"--rdzv-endpoint", "localhost:29511", "p"}).master_port, 29511);
-  EXPECT_EQ(spec({"--rdzv-endpoint", "[::1]:29511", "p"}).master_addr, "[::1]");
+  EXPECT_EQ(spec({"--rdzv-endpoint", "[::1]:29511", "p"}).master_addr, "::1");
+  EXPECT_EQ(spec({"--master-addr", "[::1]", "p"}).master_addr, "::1");
   EXPECT_EQ(spec({"--rdzv-endpoint", "::1", "p"}).master_addr, "::1");
   EXPECT_EQ(spec({"--rdzv-endpoint", "::1", "p"}).master_port, 0);
   EXPECT_EQ(spec({"--rdzv-endpoint=h:1", "--standalone", "p"}).master_port, 0) << "ignored, as torchrun does";

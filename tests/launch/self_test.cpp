@@ -1,0 +1,102 @@
+// Oracle: closed form. A program asked for n ranks runs as n ranks, whoever starts it, and as none more.
+#include <gmock/gmock.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "launch/job_fixture.h"
+
+namespace trireme::testing {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class SelfTest : public JobTest {
+ protected:
+  std::string self_ = TRIREME_BIN_DIR "/launch_self";
+};
+
+TEST_F(SelfTest, StartsItselfAsRanks) {
+  const Finished done = run_program({self_, "3"}, options());
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  // Rank 0 is shown as it is, the others as lines of theirs.
+  EXPECT_THAT(done.out, AllOf(HasSubstr(self_ + ": rank 0 of 3 told\n"), Not(HasSubstr("[rank0]")),
+                              HasSubstr("[rank1]: " + self_ + ": rank 1 of 3 told\n"),
+                              HasSubstr("[rank2]: " + self_ + ": rank 2 of 3 told\n"), HasSubstr("launcher: 0\n")));
+}
+
+TEST_F(SelfTest, GivesTheFailedRanksCode) {
+  const Finished done = run_program({self_, "2", "8"}, options());
+  EXPECT_EQ(done.exit_code, 8);
+  EXPECT_THAT(done.err, HasSubstr("rank 1 on "));
+  EXPECT_EQ(tag_.await_none(), 0);
+}
+
+TEST_F(SelfTest, OneRankIsThisProcess) {
+  const Finished done = run_program({self_, "1"}, options());
+  EXPECT_EQ(done.out, self_ + ": rank 0 of 1 untold\n");
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/runs"));
+}
+
+TEST_F(SelfTest, ARankOfAnotherLauncherStartsNothing) {
+  const Finished ours = run({"--nproc-per-node", "2", self_, "3"});
+  EXPECT_THAT(ours.out,
+              AllOf(HasSubstr("rank 0 of 2 untold"), HasSubstr("rank 1 of 2 untold"), Not(HasSubstr("of 3"))));
+}
+
+TEST_F(SelfTest, RunsBelowMpirun) {
+  if (run_program({"sh", "-c", "command -v mpirun"}).exit_code != 0) GTEST_SKIP() << "mpirun is not installed";
+  Subprocess::Options as_root = options();
+  as_root.env["OMPI_ALLOW_RUN_AS_ROOT"] = as_root.env["OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"] = "1";
+  const Finished done = run_program({"mpirun", "--oversubscribe", "-np", "3", self_, "2"}, as_root);
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  for (const char* line : {"rank 0 of 3 untold", "rank 1 of 3 untold", "rank 2 of 3 untold"}) {
+    EXPECT_THAT(done.out, HasSubstr(line));
+  }
+}
+
+TEST_F(SelfTest, NestedJobsEndTogether) {
+  const auto job = start({"--nproc-per-node", "2", trireme_binary(), "run", "--log-dir", "inner", "--nproc-per-node",
+                          "2", rank_program(), "wait"});
+  ASSERT_TRUE(job->await_output("ready", 4)) << job->err();
+  EXPECT_EQ(tag_.processes().size(), 2U + 2U * (2U + 2U));
+  job->kill(SIGKILL);
+  EXPECT_EQ(tag_.await_none(), 0);
+}
+
+TEST_F(SelfTest, ListensWhereItIsTold) {
+  for (const char* address : {"[::1]", "localhost", "127.0.0.5"}) {
+    const Finished done = run({"--nproc-per-node", "2", "--master-addr", address, rank_program(), "meet"});
+    if (done.err.find("Cannot assign requested address") != std::string::npos) continue;  // no IPv6 here
+    EXPECT_EQ(done.exit_code, 0) << address << done.err;
+  }
+}
+
+// Processor time rather than wall time: what other programs do must not decide.
+TEST_F(SelfTest, StartsInMilliseconds) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers take their own time";
+#endif
+  const auto cost_ms = [&](const std::vector<std::string>& words) {
+    double best = 1e9;
+    for (int i = 0; i < 5; ++i) {
+      rusage before{};
+      rusage after{};
+      getrusage(RUSAGE_CHILDREN, &before);
+      EXPECT_EQ(run_program(words, options()).exit_code, 0);
+      getrusage(RUSAGE_CHILDREN, &after);
+      const auto sum_ms = [](const rusage& usage) {
+        return 1e3 * static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+               1e-3 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
+      };
+      best = std::min(best, sum_ms(after) - sum_ms(before));
+    }
+    return best;
+  };
+  EXPECT_LT(cost_ms({trireme_binary(), "--help"}), 10);
+  EXPECT_LT(cost_ms(command({"--nproc-per-node", "2", "true"})), 30);
+}
+
+}  // namespace
+}  // namespace trireme::testing
