@@ -21,14 +21,14 @@ namespace {
 thread_local size_t num_allocations = 0;
 }  // namespace
 
-// All others of the standard library call this one.
-void* operator new(size_t bytes) {
+// All others of the standard library call this one. Not inlined: GCC would pair new with free and warn.
+[[gnu::noinline]] void* operator new(size_t bytes) {
   ++num_allocations;
   if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
   throw std::bad_alloc();
 }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
 
 namespace trireme::profile {
 namespace {
