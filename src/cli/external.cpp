@@ -31,13 +31,13 @@ std::string own_folder() {
 
 std::string find_external(const std::string& name) {
   const std::string program = "trireme-" + name;
-  const std::string beside = own_folder() + "/" + program;
+  std::string beside = own_folder() + "/" + program;
   if (access(beside.c_str(), X_OK) == 0) return beside;
   const char* path = std::getenv("PATH");
   std::string_view rest = path != nullptr ? path : "";
   while (!rest.empty()) {
     const size_t colon = rest.find(':');
-    const std::string candidate = std::string(rest.substr(0, colon)) + "/" + program;
+    std::string candidate = std::string(rest.substr(0, colon)) + "/" + program;
     if (colon != 0 && access(candidate.c_str(), X_OK) == 0) return candidate;
     if (colon == std::string_view::npos) break;
     rest.remove_prefix(colon + 1);

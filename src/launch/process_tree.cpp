@@ -69,8 +69,11 @@ ProcessInfo read_process(pid_t pid) {
 }
 
 bool is_exiting(pid_t pid) {
-  constexpr unsigned long kExiting = 0x4;  // PF_EXITING in the kernel's sched.h, shown in /proc/PID/stat
-  return pid > 0 && (read_process(pid).flags & kExiting) != 0;
+  // The kernel's PF_EXITING, PF_DUMPCORE and PF_SIGNALED, as /proc/PID/stat shows them.
+  constexpr unsigned long kExiting = 0x4 | 0x200 | 0x400;
+  if (pid <= 0) return false;
+  const ProcessInfo process = read_process(pid);
+  return process.pid == 0 || (process.flags & kExiting) != 0;
 }
 
 std::vector<ProcessInfo> descendants(pid_t root) {

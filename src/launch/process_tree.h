@@ -20,7 +20,7 @@ struct ProcessInfo {
 /// One process; pid 0 when there is none.
 [[nodiscard]] ProcessInfo read_process(pid_t pid);
 
-/// Whether a process is being torn down: dead for all purposes, but not reported to its parent yet.
+/// Whether a process is being torn down, or gone: dead for all purposes, though its parent may not know yet.
 [[nodiscard]] bool is_exiting(pid_t pid);
 
 /// All living descendants of `root`, without itself. Zombies are left out: nothing can or need be done to them.

@@ -61,7 +61,7 @@ std::vector<std::string> with_changes(const std::map<std::string, std::string>& 
     all.emplace_back(*entry);
   }
   for (const auto& [name, value] : changes) {
-    if (!value.empty()) all.push_back(name + "=" + value);
+    if (!value.empty()) all.push_back(str(name, "=", value));
   }
   return all;
 }
@@ -129,7 +129,7 @@ std::string find_program(const std::string& name) {
   while (!name.empty()) {
     const size_t colon = rest.find(':');
     const std::string folder(rest.substr(0, colon));
-    const std::string candidate = folder.empty() ? "./" + name : folder + "/" + name;
+    const std::string candidate = str(folder.empty() ? "." : folder, "/", name);
     if (usable(candidate)) return candidate;
     if (colon == std::string_view::npos) break;
     rest.remove_prefix(colon + 1);

@@ -214,7 +214,7 @@ void Supervisor::judge(const RankEnd& end) {
   }
   if (phase_ != Phase::kSuspecting) return;
   if (end.failed() && !lost_peer) return report_first(end);
-  if (!another_is_dying()) report_first(*suspect_);
+  if (!another_is_dying()) report_first(suspect_);
 }
 
 bool Supervisor::another_is_dying() const {
@@ -266,7 +266,7 @@ void Supervisor::deadline_passed() {
       deadline_ = Clock::time_point::max();
       return;
     case Phase::kSuspecting:
-      return report_first(*suspect_);
+      return report_first(suspect_);
     case Phase::kReporting:
       signal_sent_ = SIGTERM;
       order(Order::Kind::kSignalRanks, SIGTERM);
@@ -274,6 +274,7 @@ void Supervisor::deadline_passed() {
     case Phase::kTerminating:
       if (!living_.empty()) {
         std::vector<int> ranks;
+        ranks.reserve(living_.size());
         for (const auto& [rank, pid] : living_) ranks.push_back(rank);
         say(str("[launch] ", ranks.size() == 1 ? "rank " : "ranks ", join(ranks), " did not end within ",
                 seconds(spec_.grace), " of ", signal_name(signal_sent_), ": SIGKILL.\n"));

@@ -81,7 +81,7 @@ class Supervisor {
   bool all_gone_ = false;
   size_t num_open_streams_ = 0;
   std::map<int, pid_t> living_;
-  std::optional<RankEnd> suspect_;  ///< ended as one that lost a peer, while a peer is still dying
+  RankEnd suspect_;  ///< ended as one that lost a peer, while a peer is still dying
   std::set<size_t> paused_;
   std::vector<std::string> strays_;
   std::string cannot_start_;

@@ -247,7 +247,7 @@ class TcpStoreClient final : public Store {
     std::string_view rest = request.bytes();
     while (!rest.empty()) {
       const ssize_t sent = ::send(fd_.get(), rest.data(), rest.size(), MSG_NOSIGNAL);
-      if (sent > 0) {
+      if (sent >= 0) {
         rest.remove_prefix(static_cast<size_t>(sent));
       } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
         if (!ready(POLLOUT, deadline, operation)) gone(operation, "it reads nothing any more");

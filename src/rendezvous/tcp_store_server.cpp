@@ -238,7 +238,7 @@ class Server final : public TcpStoreServer {
     while (unread(connection) > 0) {
       const ssize_t sent =
           send(connection.fd.get(), connection.out.data() + connection.out_sent, unread(connection), MSG_NOSIGNAL);
-      if (sent > 0) {
+      if (sent >= 0) {
         connection.out_sent += static_cast<size_t>(sent);
       } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
         return true;
