@@ -84,6 +84,30 @@ TEST(ReduceKernels, SimdEqualsPortableBitForBit) {
   if (compared == 0) GTEST_SKIP() << "this processor has no AVX2; only the portable kernels exist here";
 }
 
+TEST(ReduceKernels, RefillingReducesTheSameBitsAndLeavesTheNext) {
+  std::mt19937_64 random(7);
+  for (const DType dtype : kAllDTypes) {
+    for (const ReduceKind kind : kAllKinds) {
+      const RefillFunction refill = reduce_refill_function(dtype, kind);
+      ASSERT_EQ(refill == nullptr, reduce_function(dtype, kind) == nullptr);
+      if (refill == nullptr) continue;
+      for (const size_t count : {size_t{1}, size_t{9}, size_t{1029}}) {
+        for (const int slot_is : {0, 1}) {
+          std::vector<std::vector<std::byte>> inputs = {nasty(dtype, count, random), nasty(dtype, count, random)};
+          const std::vector<std::byte> next = nasty(dtype, count, random);
+          const void* pointers[] = {inputs[0].data(), inputs[1].data()};
+          std::vector<std::byte> want(count * size_of(dtype));
+          reduce_function_portable(dtype, kind)(want.data(), pointers, 2, count);
+          // In place: the result goes where this rank's own part was.
+          refill(inputs[1 - slot_is].data(), pointers, count, inputs[slot_is].data(), next.data());
+          ASSERT_EQ(inputs[1 - slot_is], want) << to_string(dtype) << " " << to_string(kind) << " count=" << count;
+          ASSERT_EQ(inputs[slot_is], next);
+        }
+      }
+    }
+  }
+}
+
 TEST(ReduceKernels, KeepsTheFirstNanAndTheFirstZero) {
   const float first = std::bit_cast<float>(0x7fa0'0001u);  // signalling, payload 0x200001
   const float second = std::bit_cast<float>(0xffc0'0002u);

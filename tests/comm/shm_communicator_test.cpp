@@ -8,6 +8,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <vector>
 
 #include "base/str.h"
@@ -50,6 +51,51 @@ TEST_P(ShmCommunicatorOf, ProcessesReduceExactly) {
     const auto comm = make_shm_communicator(store, store, rank, n, {});
     uint64_t number = 0;
     for (const size_t count : {0, 1, 1000, 65'537, 1'000'003}) reduce_and_check(*comm, ++number, count);
+  });
+  for (const auto& outcome : ranks.join()) EXPECT_EQ(outcome.error, "");
+}
+
+// Large parts are read from the peer's own memory where the kernel allows it, small ones go through the slots; both must give the same.
+TEST_P(ShmCommunicatorOf, ProcessesGatherAndTransposeExactly) {
+  const int n = GetParam();
+  RankProcesses ranks(n, [n](int rank, rendezvous::Store& store, const auto&) {
+    const auto comm = make_shm_communicator(store, store, rank, n, {});
+    uint64_t number = 0;
+    for (const size_t count : {0, 5, 40'000, 300'001}) {
+      std::vector<float> mine(count, static_cast<float>(rank + 1));
+      std::vector<std::vector<float>> all(static_cast<size_t>(n), std::vector<float>(count));
+      std::vector<void*> outs;
+      for (auto& part : all) outs.push_back(part.data());
+      CallInfo info = sum_call(++number, count);
+      info.op = OpKind::kAllGather;
+      comm->all_gather(info, mine.data(), outs, count * sizeof(float));
+      for (int r = 0; r < n; ++r) {
+        if (all[r] != std::vector<float>(count, static_cast<float>(r + 1)))
+          throw Error(ErrorKind::kInternal, "all_gather differs");
+      }
+      // Rank s sends (s + 2 r) % 3 * count / 2 floats of value 10 s + r to rank r: some pairs nothing, some much.
+      auto length = [&](int s, int r) { return static_cast<size_t>((s + 2 * r) % 3) * count / 2; };
+      std::vector<std::vector<float>> to;
+      std::vector<std::vector<float>> from;
+      std::vector<Communicator::Block> ins;
+      std::vector<Communicator::Block> blocks;
+      for (int r = 0; r < n; ++r) {
+        to.emplace_back(length(rank, r), static_cast<float>(10 * rank + r));
+        from.emplace_back(length(r, rank), -1.0F);
+      }
+      for (int r = 0; r < n; ++r) {
+        ins.push_back({to[r].data(), to[r].size() * sizeof(float)});
+        blocks.push_back({from[r].data(), from[r].size() * sizeof(float)});
+      }
+      info.call = ++number;
+      info.op = OpKind::kAllToAll;
+      comm->all_to_all(info, ins, blocks);
+      for (int r = 0; r < n; ++r) {
+        if (from[r] != std::vector<float>(length(r, rank), static_cast<float>(10 * r + rank)))
+          throw Error(ErrorKind::kInternal, "all_to_all differs");
+      }
+      std::fill(mine.begin(), mine.end(), -7.0F);  // at once: nobody may still be reading it
+    }
   });
   for (const auto& outcome : ranks.join()) EXPECT_EQ(outcome.error, "");
 }

@@ -25,4 +25,18 @@ using ReduceFunction = void (*)(void* out, const void* const* in, int num_inputs
 /// Null for pairs that AVX2 does not speed up, and on other processors.
 [[nodiscard]] ReduceFunction reduce_function_avx2(DType dtype, ReduceKind kind);
 
+/// One pass over a buffer that two ranks hand to and fro: out[i] = in[0][i] op in[1][i], and slot[i] = next[i] in its place.
+/// `slot` is one of the inputs; `next` overlaps neither `out` nor `slot`. Bitwise equal to the ReduceFunction with two inputs.
+///
+/// Doing both in one loop lets the processor overlap the slow read of the other core's cache line with the read of `next`, and leaves
+/// the line where it will be wanted: each line crosses between the cores once per chunk instead of twice.
+using RefillFunction = void (*)(void* out, const void* const* in, size_t count, void* slot, const void* next);
+
+/// Null where reduce_function() is.
+[[nodiscard]] RefillFunction reduce_refill_function(DType dtype, ReduceKind kind);
+[[nodiscard]] RefillFunction reduce_refill_function_avx2(DType dtype, ReduceKind kind);
+
+/// out = slot, slot = next, in one pass as above.
+void copy_and_refill(void* out, void* slot, const void* next, size_t bytes);
+
 }  // namespace trireme::comm

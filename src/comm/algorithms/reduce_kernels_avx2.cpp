@@ -9,6 +9,8 @@
 
 #include <immintrin.h>
 
+#include <cstring>
+
 #include "comm/algorithms/reduce_semantics.h"
 
 namespace trireme::comm {
@@ -121,6 +123,55 @@ void reduce_floats(void* out, const void* const* in, int num_inputs, size_t coun
   for (; i < count; ++i) result[i] = semantics::reduce_element<Storage, kKind>(inputs, num_inputs, i);
 }
 
+template <typename Storage, ReduceKind kKind>
+void reduce_refill_floats(void* out, const void* const* in, size_t count, void* slot, const void* next) {
+  using P = Pack<Storage>;
+  auto* result = static_cast<Storage*>(out);
+  auto* refilled = static_cast<Storage*>(slot);
+  const auto* source = static_cast<const Storage*>(next);
+  const auto* const* inputs = reinterpret_cast<const Storage* const*>(in);
+  const Storage* first = inputs[0];
+  const Storage* second = inputs[1];
+  // Two packs at a time, a whole cache line of f32 and f64: all loads of a line come before its refill.
+  constexpr size_t kStep = 2 * P::kWidth;
+  size_t i = 0;
+  for (; i + kStep <= count; i += kStep) {
+    auto low = combine<Storage, kKind>(P::load(first + i), P::load(second + i));
+    auto high = combine<Storage, kKind>(P::load(first + i + P::kWidth), P::load(second + i + P::kWidth));
+    if constexpr (kKind == ReduceKind::kAvg) {
+      low = P::divide(low, 2);
+      high = P::divide(high, 2);
+    }
+    P::store(result + i, low);
+    P::store(result + i + P::kWidth, high);
+    std::memcpy(refilled + i, source + i, kStep * sizeof(Storage));
+  }
+  for (; i < count; ++i) {
+    result[i] = semantics::reduce_element<Storage, kKind>(inputs, 2, i);
+    refilled[i] = source[i];
+  }
+}
+
+template <typename Storage>
+RefillFunction refill_of(ReduceKind kind) {
+  switch (kind) {
+    case ReduceKind::kSum:
+      return reduce_refill_floats<Storage, ReduceKind::kSum>;
+    case ReduceKind::kAvg:
+      return reduce_refill_floats<Storage, ReduceKind::kAvg>;
+    case ReduceKind::kMin:
+      return reduce_refill_floats<Storage, ReduceKind::kMin>;
+    case ReduceKind::kMax:
+      return reduce_refill_floats<Storage, ReduceKind::kMax>;
+  }
+  return nullptr;
+}
+
+bool supported() {
+  static const bool kSupported = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("f16c") != 0;
+  return kSupported;
+}
+
 // Integers: blocks that the compiler turns into vector code. The block is complete before it is stored, since `out` may be an input.
 template <typename Storage, ReduceKind kKind>
 void reduce_integers(void* out, const void* const* in, int num_inputs, size_t count) {
@@ -195,12 +246,29 @@ ReduceFunction reduce_function_avx2(DType dtype, ReduceKind kind) {
   return nullptr;
 }
 
+RefillFunction reduce_refill_function_avx2(DType dtype, ReduceKind kind) {
+  if (!supported()) return nullptr;
+  switch (dtype) {
+    case DType::kF16:
+      return refill_of<Half>(kind);
+    case DType::kBF16:
+      return refill_of<BFloat16>(kind);
+    case DType::kF32:
+      return refill_of<float>(kind);
+    case DType::kF64:
+      return refill_of<double>(kind);
+    default:
+      return nullptr;
+  }
+}
+
 }  // namespace trireme::comm
 
 #else
 
 namespace trireme::comm {
 ReduceFunction reduce_function_avx2(DType /*dtype*/, ReduceKind /*kind*/) { return nullptr; }
+RefillFunction reduce_refill_function_avx2(DType /*dtype*/, ReduceKind /*kind*/) { return nullptr; }
 }  // namespace trireme::comm
 
 #endif

@@ -11,7 +11,7 @@ namespace trireme::comm {
 namespace {
 
 /// Up to here every rank reduces the whole chunk itself (one phase, n - 1 remote reads of it); above, ranks share the work (two phases,
-/// about two remote reads). With two ranks sharing never reads less.
+/// about two remote reads). A pair goes another way: pair_exchange.h.
 constexpr size_t kDirectBytes = 16 << 10;
 
 struct Part {
@@ -36,6 +36,10 @@ void WindowCommunicator::all_reduce(const CallInfo& info, std::span<const Segmen
 
 void WindowCommunicator::reduce_staged(const CallInfo& info, std::span<const Segment> data, ReduceFunction reduce,
                                        bool first) {
+  if (size() == 2) {
+    reduce_with_peer(info, data, data, first);
+    return;
+  }
   const size_t element = size_of(info.dtype);
   const size_t total = SegmentCursor::total(data);
   const size_t chunk_elements = window_->slot_bytes() / element;
@@ -53,7 +57,7 @@ void WindowCommunicator::reduce_staged(const CallInfo& info, std::span<const Seg
     });
     exchange(info, first);
 
-    if (n <= 2 || chunk * element <= kDirectBytes) {
+    if (n == 1 || chunk * element <= kDirectBytes) {
       size_t at = 0;
       target.advance(chunk, [&](const std::byte* in, std::byte* out, size_t count) {
         for (int r = 0; r < n; ++r) inputs_[r] = window_->slot(r) + at;

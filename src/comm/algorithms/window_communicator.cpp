@@ -10,6 +10,8 @@ namespace trireme::comm {
 WindowCommunicator::WindowCommunicator(std::unique_ptr<Window> window)
     : window_(std::move(window)),
       inputs_(static_cast<size_t>(window_->size())),
+      offered_(static_cast<size_t>(window_->size())),
+      wanted_(static_cast<size_t>(window_->size())),
       sent_pieces_(static_cast<size_t>(window_->size())),
       received_pieces_(static_cast<size_t>(window_->size())) {}
 
@@ -63,6 +65,21 @@ void WindowCommunicator::broadcast(const CallInfo& info, void* data, size_t byte
 
 void WindowCommunicator::all_gather(const CallInfo& info, const void* in, std::span<void* const> outs, size_t bytes) {
   throw_if_broken();
+  if (direct_read_pays(bytes)) {
+    for (int r = 0; r < size(); ++r) {
+      offered_[r] = {const_cast<void*>(in), bytes};
+      wanted_[r] = {outs[r], bytes};
+    }
+    write_offers(offered_);
+    exchange(info, true);
+    read_offers(info, offered_, wanted_);
+    return;
+  }
+  if (size() == 2) {
+    copy_with_peer(info, in, bytes, outs[1 - rank()], bytes, [] {});
+    if (bytes > 0 && outs[rank()] != in) std::memcpy(outs[rank()], in, bytes);
+    return;
+  }
   const auto* mine = static_cast<const std::byte*>(in);
   size_t done = 0;
   bool first = true;
@@ -87,6 +104,12 @@ void WindowCommunicator::all_gather(const CallInfo& info, const void* in, std::s
 void WindowCommunicator::reduce_scatter(const CallInfo& info, std::span<const void* const> ins, void* out,
                                         size_t count) {
   throw_if_broken();
+  if (size() == 2) {
+    const Segment outgoing[] = {{ins[1 - rank()], nullptr, count}};
+    const Segment incoming[] = {{ins[rank()], out, count}};
+    reduce_with_peer(info, outgoing, incoming, true);
+    return;
+  }
   const ReduceFunction reduce = reduce_for(info);
   const size_t element = size_of(info.dtype);
   // A slot holds one part per receiver; parts start on cache lines.

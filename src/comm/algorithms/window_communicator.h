@@ -43,6 +43,22 @@ class WindowCommunicator final : public Communicator {
   /// publish + await_all, and the comparison of headers on a call's first phase.
   void exchange(const CallInfo& info, bool first_phase);
   [[nodiscard]] ReduceFunction reduce_for(const CallInfo& info) const;
+  void reduce_with_peer(const CallInfo& info, std::span<const Segment> outgoing, std::span<const Segment> incoming,
+                        bool first);
+  /// Elements are bytes. `accept` as in PairExchange::run.
+  void copy_with_peer(const CallInfo& info, const void* out_data, size_t out_bytes, void* in_data, size_t in_bytes,
+                      const std::function<void()>& accept);
+  /// Whether reading peers' tensors where they lie is allowed and faster; the same answer on all ranks for equal arguments.
+  [[nodiscard]] bool direct_read_pays(size_t bytes_per_peer) const;
+  /// What a rank has for one peer; the table of a rank's offers begins its slot.
+  struct Offer {
+    uint64_t address;
+    uint64_t bytes;
+  };
+  void write_offers(std::span<const Block> blocks);
+  [[nodiscard]] Offer offer_of(int sender, int receiver) const;
+  /// After the phase that showed the offers: copies each, and ends when all ranks have.
+  void read_offers(const CallInfo& info, std::span<const Block> offered, std::span<const Block> wanted);
   void require_peer(const CallInfo& info) const;
   void require_same_message(const CallInfo& sent, const CallInfo& received, int sender, int receiver);
 
@@ -53,9 +69,11 @@ class WindowCommunicator final : public Communicator {
     size_t count;
     size_t first_offset;  ///< index into offsets_: n of them
   };
-  std::vector<Place> places_;              ///< scratch of all_reduce_shared
-  std::vector<uint64_t> offsets_;          ///< the same
-  std::vector<Segment> staged_;            ///< the same
+  std::vector<Place> places_;      ///< scratch of all_reduce_shared
+  std::vector<uint64_t> offsets_;  ///< the same
+  std::vector<Segment> staged_;    ///< the same
+  std::vector<Block> offered_;     ///< scratch, likewise
+  std::vector<Block> wanted_;
   std::vector<uint32_t> sent_pieces_;      ///< per receiver: pieces sent so far; touched by that lane's thread only
   std::vector<uint32_t> received_pieces_;  ///< per sender
 };

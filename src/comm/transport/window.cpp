@@ -1,12 +1,17 @@
 #include "comm/transport/window.h"
 
+#include <sys/random.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <thread>
 
 #include "base/str.h"
+#include "comm/transport/shm/peer_memory.h"
 
 namespace trireme::comm {
 namespace {
@@ -24,7 +29,7 @@ size_t round_up(size_t bytes) { return (bytes + 4095) & ~size_t{4095}; }
 }  // namespace
 
 struct Window::Layout {
-  size_t ranks, lanes, peer_lanes, slots, peer_slots, total;
+  size_t ranks, lanes, peer_lanes, slots, peer_slots, exchange, total;
 
   explicit Layout(const WindowShape& shape) {
     const auto n = static_cast<size_t>(shape.num_ranks);
@@ -33,7 +38,8 @@ struct Window::Layout {
     peer_lanes = lanes + round_up(n * 2 * sizeof(Lane));
     slots = peer_lanes + round_up(n * n * sizeof(PeerLane));
     peer_slots = slots + round_up(n * 2 * shape.slot_bytes);
-    total = peer_slots + n * n * 2 * kPeerSlotBytes;
+    exchange = peer_slots + n * n * 2 * kPeerSlotBytes;
+    total = exchange + (n == 2 ? 2 * shape.slot_bytes : 0);
   }
 };
 
@@ -56,6 +62,7 @@ Window::Window(std::shared_ptr<WindowMemory> memory, WindowShape shape, int rank
   peer_lanes_ = reinterpret_cast<PeerLane*>(base + layout.peer_lanes);
   slots_ = base + layout.slots;
   peer_slots_ = base + layout.peer_slots;
+  exchange_ = base + layout.exchange;
   if (options_.global_ranks.empty()) {
     for (int r = 0; r < shape.num_ranks; ++r) options_.global_ranks.push_back(r);
   }
@@ -79,13 +86,12 @@ std::string Window::where(const CallInfo& info) const {
              info.call);
 }
 
-void Window::attach_and_wait(const std::function<void()>& slice) {
-  ranks_[rank_].attached.publish(1);
+void Window::await_attached(uint32_t stage, const std::function<void()>& slice) {
   const auto deadline = Clock::now() + options_.timeout;
   for (int r = 0; r < size(); ++r) {
-    while (!ranks_[r].attached.reached(1)) {
-      ranks_[r].attached.sleep(1, kSlice);
-      if (ranks_[r].attached.reached(1)) break;
+    while (!ranks_[r].attached.reached(stage)) {
+      ranks_[r].attached.sleep(stage, kSlice);
+      if (ranks_[r].attached.reached(stage)) break;
       throw_if_broken();
       slice();
       if (Clock::now() > deadline) {
@@ -96,6 +102,30 @@ void Window::attach_and_wait(const std::function<void()>& slice) {
       }
     }
   }
+}
+
+void Window::attach_and_wait(const std::function<void()>& slice) {
+  RankState& me = ranks_[rank_];
+  if (getrandom(&proof_, sizeof(proof_), 0) != static_cast<ssize_t>(sizeof(proof_))) proof_ = 0;
+  me.pid = getpid();
+  me.proof_address = reinterpret_cast<uint64_t>(&proof_);
+  me.proof = proof_;
+  me.attached.publish(1);
+  await_attached(1, slice);
+
+  bool can_read_all = true;
+  for (int r = 0; r < size() && can_read_all; ++r) {
+    if (r == rank_) continue;
+    uint64_t seen = 0;
+    can_read_all = ranks_[r].pid != getpid() &&
+                   read_peer_memory(ranks_[r].pid, ranks_[r].proof_address, &seen, sizeof(seen)) &&
+                   seen == ranks_[r].proof;
+  }
+  me.can_read_all = can_read_all ? 1 : 0;
+  me.attached.publish(2);
+  await_attached(2, slice);
+  reads_peers_ = size() > 1;
+  for (int r = 0; r < size(); ++r) reads_peers_ = reads_peers_ && ranks_[r].can_read_all == 1;
   const auto* control = reinterpret_cast<const Control*>(memory_->data());
   if (std::memcmp(control->magic, kMagic.data(), kMagic.size()) != 0 || control->version != kVersion ||
       control->num_ranks != static_cast<uint32_t>(size()) || control->slot_bytes != shape_.slot_bytes) {
@@ -104,6 +134,19 @@ void Window::attach_and_wait(const std::function<void()>& slice) {
         str("[comm.init] rank ", global_rank(rank_), ": group '", options_.group_name,
             "': the shared memory was laid out by another version of Trireme; all ranks must run the same build."));
   }
+}
+
+void Window::read_peer(int peer, uint64_t remote_address, void* local, size_t bytes, const CallInfo& info) {
+  if (read_peer_memory(ranks_[peer].pid, remote_address, local, bytes)) return;
+  const int error = errno;
+  // Most likely it died; its death shows within moments, and then says more than this failure does.
+  for (const auto deadline = Clock::now() + std::chrono::milliseconds(500); Clock::now() < deadline;) {
+    throw_if_broken();
+    look_for_the_lost(info, peer);
+    ranks_[peer].attached.sleep(3, milliseconds{5});
+  }
+  poison(ErrorKind::kIo, str(where(info), " (", describe(info), "): reading the memory of rank ", global_rank(peer),
+                             " failed: ", std::strerror(error), ". It must keep the tensor until the call is done."));
 }
 
 void Window::await_slowly(Flag& flag, uint32_t value, const CallInfo& info, int peer) {

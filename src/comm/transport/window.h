@@ -6,6 +6,7 @@
 //   peer lanes     n x n x PeerLane: send/recv, [sender][receiver]
 //   slots          n x 2 x S: what a rank publishes in a phase
 //   peer slots     n x n x 2 x P
+//   exchange       2 x S, only where n = 2 (pair_exchange.h)
 // Everything starts as zeroes and is touched on first use only, so an unused part costs no memory.
 #pragma once
 
@@ -32,6 +33,7 @@ using Flag = PhaseFlag<FutexAtomics>;
 struct alignas(128) Lane {
   Flag flag;
   CallInfo header;
+  uint64_t bytes_to_peer;  ///< all_to_all of two ranks: what the other should expect
 };
 
 /// One direction between two ranks: pieces are numbered from 1, two in flight.
@@ -79,13 +81,26 @@ class Window {
   [[nodiscard]] std::byte* slot(int rank) const noexcept {
     return slots_ + (static_cast<size_t>(rank) * 2 + buffer_) * shape_.slot_bytes;
   }
+  /// The two buffers that a pair hands to and fro: the one this rank fills now, and the one it reads now.
+  [[nodiscard]] std::byte* exchange_to_fill() const noexcept {
+    return exchange_ + ((static_cast<size_t>(rank_) + swaps_) & 1) * shape_.slot_bytes;
+  }
+  [[nodiscard]] std::byte* exchange_to_read() const noexcept {
+    return exchange_ + ((static_cast<size_t>(rank_) + swaps_ + 1) & 1) * shape_.slot_bytes;
+  }
+  /// What was read is filled next; both ranks after the same phase.
+  void swap_exchange() noexcept { swaps_ ^= 1; }
+
   /// To the other buffer; every rank after the same phase.
   void flip() noexcept { buffer_ ^= 1; }
 
   /// Begins the next phase: what this rank wrote into its slot is there for all. `header` on the first phase of a call.
-  void publish(const CallInfo* header) {
+  void publish(const CallInfo* header, uint64_t bytes_to_peer = 0) {
     Lane& lane = lane_of(rank_, ++phase_);
-    if (header != nullptr) lane.header = *header;
+    if (header != nullptr) {
+      lane.header = *header;
+      lane.bytes_to_peer = bytes_to_peer;
+    }
     lane.flag.publish(phase_);
   }
   /// Returns when every rank has published this phase.
@@ -101,7 +116,7 @@ class Window {
       if (r != rank_ && !same_call(lane_of(r, phase_).header, mine)) report_mismatch(mine);
     }
   }
-  [[nodiscard]] const CallInfo& header(int rank) { return lane_of(rank, phase_).header; }
+  [[nodiscard]] uint64_t bytes_to_peer(int rank) const { return lane_of(rank, phase_).bytes_to_peer; }
 
   [[nodiscard]] PeerLane& peer_lane(int sender, int receiver) {
     return peer_lanes_[static_cast<size_t>(sender) * size() + receiver];
@@ -124,6 +139,11 @@ class Window {
 
   void leave() noexcept;
 
+  /// Whether every rank may read every other's memory in one copy; the same answer on all ranks.
+  [[nodiscard]] bool reads_peers() const noexcept { return reads_peers_; }
+  /// Copies from a peer's own memory, which it must not change meanwhile. Throws (and breaks the group) when the peer is gone.
+  void read_peer(int peer, uint64_t remote_address, void* local, size_t bytes, const CallInfo& info);
+
   /// The name of a member as users know it: its global rank.
   [[nodiscard]] int global_rank(int group_rank) const;
 
@@ -136,8 +156,13 @@ class Window {
     char text[3072];
   };
   struct alignas(128) RankState {
-    Flag attached;
+    Flag attached;  ///< 1: has the memory and has introduced itself below; 2: has tried to read every peer
     std::atomic<uint32_t> departed;
+    // How others may read this process: a number at an address of its own proves that this pid is the right process to them.
+    int32_t pid;
+    uint64_t proof_address;
+    uint64_t proof;
+    uint32_t can_read_all;
   };
   struct Control {
     char magic[8];
@@ -158,6 +183,7 @@ class Window {
   [[noreturn]] void report_timeout(const CallInfo& info, int peer);
   [[noreturn]] void throw_broken();
   [[nodiscard]] std::string where(const CallInfo& info) const;
+  void await_attached(uint32_t stage, const std::function<void()>& slice);
 
   std::shared_ptr<WindowMemory> memory_;
   WindowShape shape_;
@@ -171,7 +197,11 @@ class Window {
   PeerLane* peer_lanes_;
   std::byte* slots_;
   std::byte* peer_slots_;
+  std::byte* exchange_;
 
+  uint64_t proof_ = 0;  ///< what peers read to know that they read the right process
+  bool reads_peers_ = false;
+  unsigned swaps_ = 0;
   uint32_t phase_ = 0;
   unsigned buffer_ = 0;
   std::atomic<int64_t> last_alive_check_ns_{0};
