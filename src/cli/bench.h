@@ -29,7 +29,7 @@ struct CommRow {
 
 struct DdpBenchOptions {
   std::vector<std::string> models;     ///< empty: the three MLPs
-  std::string gradients = "staged";    ///< DdpOptions::gradients
+  std::string gradients = "arena";     ///< DdpOptions::gradients
   std::vector<std::string> overrides;  ///< name=text for set_ddp_option
   int repetitions = 0;                 ///< 0: 40
   int64_t batch = 32;                  ///< per rank

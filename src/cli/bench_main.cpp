@@ -154,7 +154,7 @@ int run(int argc, char** argv) {
   common(ddp);
   ddp->add_option("--model", flags.ddp.models, "784-256-10, 784-2048-2048-10, 784-60x128-10; default all")
       ->delimiter(',');
-  ddp->add_option("--gradients", flags.ddp.gradients, "staged, bucket_view or arena; default staged");
+  ddp->add_option("--gradients", flags.ddp.gradients, "staged, bucket_view or arena; default arena");
   ddp->add_option("--set", flags.ddp.overrides, "NAME=VALUE of another DDP option, such as bucket_bytes=1048576");
   ddp->add_option("--batch", flags.ddp.batch, "samples per rank; default 32")->check(CLI::Range(1, 1 << 20));
   CLI::App* launch = app.add_subcommand("launch", "start-up: trireme --help, run true, a two-rank hello");

@@ -119,6 +119,20 @@ std::shared_ptr<Meeting> make_store_meeting(std::shared_ptr<rendezvous::Store> s
   return std::make_shared<StoreMeeting>(std::move(store), std::move(root));
 }
 
+SharedParts share_memory(const Group& group, size_t part_bytes) {
+  GroupState& state = group.state();
+  std::string key;
+  {
+    const std::lock_guard lock(state.mutex);
+    key = str(state.key, "/parts#", state.num_subgroups["parts"]++);
+  }
+  CommunicatorOptions options;
+  options.group_name = state.name;
+  options.global_ranks = state.global_ranks;
+  options.timeout = state.timeout;
+  return state.meeting->share(key, group.rank(), group.size(), part_bytes, options);
+}
+
 HostBackend& require_host(const Group& group, std::string_view what) {
   if (HostBackend* host = group.state().host) return *host;
   throw Error(ErrorKind::kUnsupported,

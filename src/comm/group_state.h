@@ -56,6 +56,9 @@ struct GroupOptions {
 [[nodiscard]] std::shared_ptr<Meeting> make_store_meeting(std::shared_ptr<rendezvous::Store> store,
                                                           std::shared_ptr<rendezvous::Store> root);
 
+/// Memory that all members have mapped, one part each, as often as it is asked for. [collective, blocking]
+[[nodiscard]] SharedParts share_memory(const Group& group, size_t part_bytes);
+
 /// The host backend behind a group; kUnsupported naming `what` when it has another.
 [[nodiscard]] HostBackend& require_host(const Group& group, std::string_view what);
 

@@ -1,5 +1,7 @@
 #include "comm/meeting.h"
 
+#include "comm/transport/inproc/inproc_memory.h"
+#include "comm/transport/shm/shm_memory.h"
 #include "trireme/base/error.h"
 
 namespace trireme::comm {
@@ -19,6 +21,23 @@ std::unique_ptr<Communicator> StoreMeeting::meet(const std::string& key, int ran
   if (size == 1) return std::move(make_inproc_communicators(1, std::move(options)).front());
   const std::shared_ptr<rendezvous::Store> prefixed = rendezvous::make_prefix_store("trireme/group/" + key, store_);
   return make_shm_communicator(*prefixed, *root_, rank, size, std::move(options));
+}
+
+SharedParts ThreadMeeting::share(const std::string& key, int /*rank*/, int size, size_t part_bytes,
+                                 CommunicatorOptions /*options*/) {
+  const std::lock_guard lock(mutex_);
+  Parts& parts = parts_[key];
+  if (parts.num_taken == 0) parts.shared = make_inproc_parts(size, part_bytes);
+  SharedParts mine = parts.shared;
+  if (++parts.num_taken == size) parts_.erase(key);  // the members keep it
+  return mine;
+}
+
+SharedParts StoreMeeting::share(const std::string& key, int rank, int size, size_t part_bytes,
+                                CommunicatorOptions options) {
+  if (size == 1) return make_inproc_parts(1, part_bytes);
+  const std::shared_ptr<rendezvous::Store> prefixed = rendezvous::make_prefix_store("trireme/parts/" + key, store_);
+  return share_memory(*prefixed, *root_, rank, size, part_bytes, options);
 }
 
 }  // namespace trireme::comm

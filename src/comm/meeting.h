@@ -17,10 +17,17 @@ class ThreadMeeting final : public Meeting {
  public:
   [[nodiscard]] std::unique_ptr<Communicator> meet(const std::string& key, int rank, int size,
                                                    CommunicatorOptions options) override;
+  [[nodiscard]] SharedParts share(const std::string& key, int rank, int size, size_t part_bytes,
+                                  CommunicatorOptions options) override;
 
  private:
   std::mutex mutex_;
   std::map<std::string, std::vector<std::unique_ptr<Communicator>>> groups_;
+  struct Parts {
+    SharedParts shared;
+    int num_taken = 0;
+  };
+  std::map<std::string, Parts> parts_;
 };
 
 /// Ranks as processes of one host, over a store.
@@ -30,6 +37,8 @@ class StoreMeeting final : public Meeting {
       : store_(std::move(store)), root_(std::move(root)) {}
   [[nodiscard]] std::unique_ptr<Communicator> meet(const std::string& key, int rank, int size,
                                                    CommunicatorOptions options) override;
+  [[nodiscard]] SharedParts share(const std::string& key, int rank, int size, size_t part_bytes,
+                                  CommunicatorOptions options) override;
 
  private:
   std::shared_ptr<rendezvous::Store> store_;

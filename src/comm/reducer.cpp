@@ -117,10 +117,15 @@ void Reducer::make_buckets(std::span<const size_t> order) {
 void Reducer::on_gradient(size_t index) {
   const OwnCodeScope own;
   slots_[index].accumulated = true;
+  raise_arena();  // for outputs that nobody watches
   if (!sync_) return;
   const int graph_task = torch::autograd::get_current_graph_task_id();
   if (!active_ || graph_task != graph_task_) begin(graph_task);
   mark(index, Ready::kGradient);
+}
+
+void Reducer::raise_arena() noexcept {
+  if (options_.arena) options_.arena->raise(torch::autograd::get_current_graph_task_id());
 }
 
 void Reducer::begin(int graph_task) {
@@ -130,6 +135,7 @@ void Reducer::begin(int graph_task) {
   OwnCodeScope::active = true;
   active_ = true;
   graph_task_ = graph_task;
+  arena_bytes_ = 0;
 }
 
 void Reducer::settle() {
@@ -179,7 +185,12 @@ void Reducer::launch(Bucket& bucket) {
   // One word, so that std::function keeps it without an allocation.
   bucket.call = host_.queue().issue(bucket.info, [b = &bucket](const CallInfo& info) {
     const OwnCodeScope own;
-    b->owner->host_.communicator().all_reduce(info, b->segments);
+    Communicator& communicator = b->owner->host_.communicator();
+    if (const auto& arena = b->owner->options_.arena) {
+      communicator.all_reduce_shared(info, b->segments, arena->shared());
+    } else {
+      communicator.all_reduce(info, b->segments);
+    }
   });
 }
 
@@ -213,6 +224,7 @@ void Reducer::add_segment(Bucket& bucket, Slot& slot) {
     void* data = grad.mutable_data_ptr();
     bucket.held.push_back(grad);
     bucket.segments.push_back({data, data, count});
+    if (options_.arena && options_.arena->contains(data)) arena_bytes_ += static_cast<int64_t>(parameter.nbytes());
     return;
   }
   // Ranks agree on the parameter's layout only, so another one is brought into it and back.
@@ -227,6 +239,7 @@ void Reducer::add_segment(Bucket& bucket, Slot& slot) {
 void Reducer::finish() {
   const OwnCodeScope own;
   const at::NoGradGuard no_grad;
+  GradientArena::lower();
   std::vector<size_t> missing;
   if (ready_order_.size() < slots_.size()) {
     for (size_t i = 0; i < slots_.size(); ++i) {

@@ -14,6 +14,7 @@
 #include "comm/algorithms/communicator.h"
 #include "comm/backends/host/host_backend.h"
 #include "comm/bucket_plan.h"
+#include "comm/gradient_arena.h"
 
 namespace trireme::comm {
 
@@ -21,6 +22,7 @@ struct ReducerOptions {
   int64_t first_bucket_bytes = int64_t{1} << 20;
   int64_t bucket_bytes = int64_t{25} << 20;
   bool find_unused = false;
+  std::shared_ptr<GradientArena> arena;  ///< null: every gradient is staged
 };
 
 /// Purpose       Hooks on the AccumulateGrad node of every parameter put its gradient into a bucket; a complete bucket
@@ -42,11 +44,16 @@ class Reducer {
   /// Whether backward reduces; while off, gradients add up locally.
   void set_sync(bool sync) noexcept { sync_ = sync; }
 
+  /// From inside a backward: its gradients are to be born in the arena from here on.
+  void raise_arena() noexcept;
+
   [[nodiscard]] size_t num_buckets() const noexcept { return buckets_.size(); }
   [[nodiscard]] const std::vector<size_t>& bucket(size_t index) const { return buckets_[index].members; }
   [[nodiscard]] bool rebuilt() const noexcept { return rebuilt_; }
   [[nodiscard]] uint64_t num_reductions() const noexcept { return num_reductions_; }
   [[nodiscard]] int64_t gradient_bytes() const noexcept;
+  /// Of the last backward that was reduced: bytes of gradients that lay in this rank's arena.
+  [[nodiscard]] int64_t arena_bytes() const noexcept { return arena_bytes_; }
 
  private:
   friend class ReadyHook;
@@ -104,6 +111,7 @@ class Reducer {
   bool sync_ = true;
   bool rebuilt_ = false;
   uint64_t num_reductions_ = 0;
+  int64_t arena_bytes_ = 0;
 };
 
 }  // namespace trireme::comm

@@ -94,11 +94,9 @@ struct DdpEngine::Impl {
 DdpEngine::DdpEngine(comm::Group group, NamedTensors parameters, NamedTensors buffers, const DdpOptions& options)
     : impl_(std::make_unique<Impl>(std::move(group), options)) {
   check_ddp_options(options);
-  if (options.gradients != GradientMode::kStaged) {
-    throw Error(
-        ErrorKind::kUnavailable,
-        trireme::str("[parallel.ddp] gradients = ", options.gradients == GradientMode::kArena ? "arena" : "bucket_view",
-                     " is not in this build; use staged."));
+  if (options.gradients == GradientMode::kBucketView) {
+    throw Error(ErrorKind::kUnavailable,
+                "[parallel.ddp] gradients = bucket_view is not in this build; use staged or arena.");
   }
   parameters = without_repeats(std::move(parameters));
   impl_->buffers = without_repeats(std::move(buffers));
@@ -127,6 +125,12 @@ DdpEngine::DdpEngine(comm::Group group, NamedTensors parameters, NamedTensors bu
   reducer.first_bucket_bytes = options.first_bucket_bytes;
   reducer.bucket_bytes = options.bucket_bytes;
   reducer.find_unused = options.find_unused_parameters;
+  if (options.gradients == GradientMode::kArena) {
+    std::vector<size_t> sizes;
+    for (const at::Tensor& parameter : trained) sizes.push_back(parameter.nbytes());
+    reducer.arena = comm::GradientArena::make(comm::share_memory(impl_->group, comm::GradientArena::part_bytes(sizes)),
+                                              impl_->group.rank(), sizes);
+  }
   impl_->reducer = std::make_unique<comm::Reducer>(host, std::move(names), std::move(trained), reducer);
 }
 
@@ -135,6 +139,15 @@ DdpEngine::~DdpEngine() = default;
 void DdpEngine::before_forward(bool training) {
   if (!training || !impl_->options.broadcast_buffers || impl_->no_sync_depth > 0) return;
   if (impl_->group.size() > 1 && !impl_->buffers.empty()) impl_->broadcast_buffers();
+}
+
+void DdpEngine::watch(const at::Tensor& output) {
+  if (!impl_->reducer || impl_->options.gradients != GradientMode::kArena || !output.defined() ||
+      !output.requires_grad()) {
+    return;
+  }
+  // Backward reaches the outputs first: from there on gradients are born in shared memory.
+  output.register_hook([reducer = impl_->reducer.get()](const at::Tensor& /*gradient*/) { reducer->raise_arena(); });
 }
 
 void DdpEngine::sync_buffers() {
@@ -159,8 +172,11 @@ DdpEngine::Stats DdpEngine::stats() const {
   stats.gradient_bytes = impl_->reducer->gradient_bytes();
   stats.rebuilt = impl_->reducer->rebuilt();
   stats.num_reductions = impl_->reducer->num_reductions();
-  // Staged: read and written once on the way into shared memory, then n contributions read and the result written.
-  stats.bytes_touched = stats.gradient_bytes * (2 + impl_->group.size() + 1);
+  // In the arena: of every n-th part all n contributions are read and all n results written. Staged: read and written
+  // on the way into shared memory, then n contributions read and the result written.
+  stats.arena_bytes = impl_->reducer->arena_bytes();
+  stats.bytes_touched =
+      stats.arena_bytes * 2 + (stats.gradient_bytes - stats.arena_bytes) * (2 + impl_->group.size() + 1);
   return stats;
 }
 

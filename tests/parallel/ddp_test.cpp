@@ -155,30 +155,34 @@ TEST_P(DdpParity, EqualsC10dReducerOnOurBackend) {
   });
 }
 
-TEST_P(DdpParity, BucketSizesDoNotChangeABit) {
+TEST_P(DdpParity, BucketSizesAndGradientModesDoNotChangeABit) {
   const int size = GetParam();
+  struct Choice {
+    int64_t first_bytes, bytes;
+    GradientMode mode;
+    int64_t num_buckets;
+  };
+  const Choice choices[] = {
+      {1 << 20, 25 << 20, GradientMode::kStaged, 1}, {1, 1, GradientMode::kStaged, 6},  // one for each parameter
+      {600, 2000, GradientMode::kStaged, 2},         {int64_t{1} << 40, int64_t{1} << 40, GradientMode::kStaged, 1},
+      {1 << 20, 25 << 20, GradientMode::kArena, 1},  {1, 1, GradientMode::kArena, 6},
+      {600, 2000, GradientMode::kArena, 2}};
   std::vector<std::vector<Record>> runs;
-  std::vector<int64_t> num_buckets;
-  for (const auto& [first, other] : std::vector<std::pair<int64_t, int64_t>>{
-           {1 << 20, 25 << 20}, {1, 1}, {600, 2000}, {int64_t{1} << 40, int64_t{1} << 40}}) {
+  for (const Choice& choice : choices) {
     const std::vector<Sequential> models = make_mlps(size);
     std::vector<Record> records(static_cast<size_t>(size));
-    int64_t buckets = 0;
-    run_ranks(size, [&, first = first, other = other](Group& group) {
+    run_ranks(size, [&](Group& group) {
       DdpOptions options;
-      options.first_bucket_bytes = first;
-      options.bucket_bytes = other;
+      options.first_bucket_bytes = choice.first_bytes;
+      options.bucket_bytes = choice.bytes;
+      options.gradients = choice.mode;
       Ddp ddp(group, models[static_cast<size_t>(group.rank())], options);
       records[static_cast<size_t>(group.rank())] = train(ddp, group.rank(), size);
-      if (group.rank() == 0) buckets = ddp.stats().num_buckets;
+      if (size == 1) return;
+      EXPECT_EQ(ddp.stats().num_buckets, choice.num_buckets);
+      EXPECT_EQ(ddp.stats().arena_bytes, choice.mode == GradientMode::kArena ? ddp.stats().gradient_bytes : 0);
     });
     runs.push_back(std::move(records));
-    num_buckets.push_back(buckets);
-  }
-  if (size > 1) {
-    EXPECT_EQ(num_buckets[0], 1);
-    EXPECT_EQ(num_buckets[1], 6);  // one for each parameter
-    EXPECT_GT(num_buckets[2], 1);
   }
   for (const auto& records : runs) {
     for (size_t r = 0; r < records.size(); ++r) {
@@ -472,6 +476,88 @@ TEST(DdpBuffers, FollowRankZeroBeforeEachForwardAndOnRequest) {
     if (group.rank() == 0) ddp.forward(Data(9).x);
     ddp.sync_buffers();
     for (size_t b = 0; b < buffers.size(); ++b) EXPECT_TRUE(at::equal(buffers[b], single->buffers()[b]));
+  });
+}
+
+// One step mixes gradients in the arena with others, and which are which differs by rank. Equal to staging bit for bit.
+TEST(DdpArena, MixesWithGradientsMadeElsewhere) {
+  std::vector<std::vector<at::Tensor>> results;
+  for (const GradientMode mode : {GradientMode::kStaged, GradientMode::kArena}) {
+    const std::vector<Sequential> models = make_mlps(3);
+    std::vector<at::Tensor> gradients;
+    run_ranks(3, [&](Group& group) {
+      DdpOptions options;
+      options.gradients = mode;
+      Ddp ddp(group, models[static_cast<size_t>(group.rank())], options);
+      std::vector<at::Tensor> params = ddp.parameters();
+      for (int step = 0; step < 3; ++step) {
+        const Data data = Data(step).part(group.rank(), 3);
+        ddp->zero_grad();
+        // A .grad that exists is added to where it is: in ordinary memory.
+        for (size_t p = 0; p < params.size(); ++p) {
+          if (p % 3 == static_cast<size_t>(group.rank())) params[p].mutable_grad() = at::zeros_like(params[p]);
+        }
+        torch::cross_entropy_loss(ddp.forward(data.x), data.y).backward();
+      }
+      if (mode == GradientMode::kArena) {
+        EXPECT_GT(ddp.stats().arena_bytes, 0);
+        EXPECT_LT(ddp.stats().arena_bytes, ddp.stats().gradient_bytes);
+      }
+      if (group.rank() == 1) {
+        for (const at::Tensor& p : params) gradients.push_back(p.grad().clone());
+      }
+    });
+    results.push_back(std::move(gradients));
+  }
+  for (size_t p = 0; p < results[0].size(); ++p) EXPECT_TRUE(at::equal(results[0][p], results[1][p])) << p;
+}
+
+// A gradient that a user keeps stays as it is: its block is not used again, and outlives the DDP object.
+TEST(DdpArena, GradientsThatSomebodyKeepsStayUntouched) {
+  const std::vector<Sequential> models = make_mlps(2);
+  std::vector<at::Tensor> kept(2), copies(2);
+  run_ranks(2, [&](Group& group) {
+    const auto rank = static_cast<size_t>(group.rank());
+    DdpOptions options;
+    options.gradients = GradientMode::kArena;
+    Ddp ddp(group, models[rank], options);
+    for (int step = 0; step < 5; ++step) {
+      const Data data = Data(step).part(group.rank(), 2);
+      ddp->zero_grad();
+      torch::cross_entropy_loss(ddp.forward(data.x), data.y).backward();
+      if (step == 0) {
+        kept[rank] = ddp.parameters()[0].grad();
+        copies[rank] = kept[rank].clone();
+      }
+    }
+    EXPECT_EQ(ddp.stats().arena_bytes, ddp.stats().gradient_bytes);  // a spare block took its place
+  });
+  for (size_t rank = 0; rank < 2; ++rank) EXPECT_TRUE(at::equal(kept[rank], copies[rank]));
+  kept.clear();
+}
+
+// The allocator stands aside outside backward, after one that threw too.
+TEST(DdpArena, ServesOnlyTheBackwardUnderWay) {
+  const std::vector<Sequential> models = make_mlps(2);
+  run_ranks(2, [&](Group& group) {
+    DdpOptions options;
+    options.gradients = GradientMode::kArena;
+    Ddp ddp(group, models[static_cast<size_t>(group.rank())], options);
+    const Data data = Data(0).part(group.rank(), 2);
+    ddp->zero_grad();
+    torch::cross_entropy_loss(ddp.forward(data.x), data.y).backward();
+    const void* in_arena = ddp.parameters()[0].grad().data_ptr();
+    ddp->zero_grad();
+    const auto outside = [&] { return at::empty({16, 6}, torch::kDouble).data_ptr() != in_arena; };
+    EXPECT_TRUE(outside());
+    {
+      at::Tensor output = ddp.forward(data.x);
+      output.register_hook([](const at::Tensor& /*gradient*/) { throw std::runtime_error("stopped on purpose"); });
+      EXPECT_THROW(torch::cross_entropy_loss(output, data.y).backward(), std::runtime_error);
+    }
+    EXPECT_TRUE(outside());
+    torch::cross_entropy_loss(ddp.forward(data.x), data.y).backward();
+    EXPECT_EQ(ddp.parameters()[0].grad().data_ptr(), in_arena);  // last in, first out: addresses repeat
   });
 }
 

@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <tuple>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -23,7 +25,10 @@ namespace trireme::parallel {
 enum class GradientMode {
   kStaged,      ///< as autograd made them; copied into shared memory when their bucket is complete
   kBucketView,  ///< .grad is preset to a view of a flat bucket
-  kArena,       ///< born in shared memory and reduced where they lie
+  /// Born in shared memory and reduced where they lie; those that are not (another size or layout than the parameter,
+  /// a .grad made elsewhere) are staged. Puts an allocator in front of LibTorch's CPU allocator for the whole process,
+  /// which serves requests of a parameter's size during backward.
+  kArena,
 };
 
 struct DdpOptions {
@@ -40,7 +45,8 @@ struct DdpOptions {
   /// rank has stays undefined. Default false: such a parameter is an error that names it. Costs one small all_reduce
   /// per step, and the buckets of such parameters are reduced at the end of backward only.
   bool find_unused_parameters = false;
-  GradientMode gradients = GradientMode::kStaged;
+  /// Default kArena: the fastest on the MLPs of `trireme bench ddp`. kStaged leaves LibTorch's allocator alone.
+  GradientMode gradients = GradientMode::kArena;
 };
 
 /// Sets options by name from text ("bucket_bytes" = "26214400"), as configuration files and flags give them. Throws
@@ -58,6 +64,8 @@ class DdpEngine {
   DdpEngine& operator=(const DdpEngine&) = delete;
 
   void before_forward(bool training);
+  /// Backward will start from this output of forward.
+  void watch(const at::Tensor& output);
   void sync_buffers();
   void begin_no_sync() noexcept;
   void end_no_sync() noexcept;
@@ -69,8 +77,8 @@ class DdpEngine {
     int64_t gradient_bytes = 0;  ///< of one step
     bool rebuilt = false;        ///< buckets follow the real order of gradients
     uint64_t num_reductions = 0;
-    /// Bytes that this rank copied or read for gradients in the last synchronised backward, beyond what backward
-    /// itself touches.
+    int64_t arena_bytes = 0;  ///< of them in shared memory already, in the last synchronised backward
+    /// Bytes that this rank read and wrote for gradients in that backward, beyond what backward itself touches.
     int64_t bytes_touched = 0;
   };
   [[nodiscard]] Stats stats() const;
@@ -95,6 +103,32 @@ class [[nodiscard]] NoSyncGuard {
 
 namespace detail {
 
+// Outputs of other types work too; backward then notices them a little later. Declared first, since they call each other.
+inline void watch(DdpEngine& engine, const at::Tensor& output) { engine.watch(output); }
+template <typename... Items>
+void watch(DdpEngine& engine, const std::tuple<Items...>& outputs);
+template <typename A, typename B>
+void watch(DdpEngine& engine, const std::pair<A, B>& outputs);
+template <typename Item>
+void watch(DdpEngine& engine, const std::vector<Item>& outputs);
+template <typename Other>
+  requires(!std::is_convertible_v<const Other&, const at::Tensor&>)
+void watch(DdpEngine& /*engine*/, const Other& /*output*/) {}
+
+template <typename... Items>
+void watch(DdpEngine& engine, const std::tuple<Items...>& outputs) {
+  std::apply([&engine](const auto&... output) { (watch(engine, output), ...); }, outputs);
+}
+template <typename A, typename B>
+void watch(DdpEngine& engine, const std::pair<A, B>& outputs) {
+  watch(engine, outputs.first);
+  watch(engine, outputs.second);
+}
+template <typename Item>
+void watch(DdpEngine& engine, const std::vector<Item>& outputs) {
+  for (const Item& output : outputs) watch(engine, output);
+}
+
 template <typename Dict>
 NamedTensors to_named_tensors(const Dict& dict) {
   NamedTensors named;
@@ -117,8 +151,8 @@ NamedTensors to_named_tensors(const Dict& dict) {
 ///               from elsewhere in backward the object can be used again, if all ranks saw it at the same point.
 /// Thread safety As the module: one forward or backward at a time.
 /// Lifetime      Must outlive the backward of every graph that was made through it.
-/// Cost          kStaged: per step S written, (n-1) S read and S written for S bytes of gradients; most of it
-///               overlaps with backward.
+/// Cost          for S bytes of gradients, per step and rank: kArena S read and S written; kStaged S copied, n S read
+///               and S written. All but the last bucket overlaps with backward.
 template <typename Module>
 class DistributedDataParallel {
  public:
@@ -133,7 +167,9 @@ class DistributedDataParallel {
   template <typename... Arguments>
   auto forward(Arguments&&... arguments) {
     engine_->before_forward(module_->is_training());
-    return module_->forward(std::forward<Arguments>(arguments)...);
+    auto result = module_->forward(std::forward<Arguments>(arguments)...);
+    detail::watch(*engine_, result);
+    return result;
   }
   template <typename... Arguments>
   auto operator()(Arguments&&... arguments) {

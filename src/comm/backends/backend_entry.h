@@ -27,6 +27,9 @@ class Meeting {
   /// [collective among the members, blocking] `key` is the same on all members and used once.
   [[nodiscard]] virtual std::unique_ptr<Communicator> meet(const std::string& key, int rank, int size,
                                                            CommunicatorOptions options) = 0;
+  /// Memory that all members have mapped, one part each. [collective among the members, blocking]
+  [[nodiscard]] virtual SharedParts share(const std::string& key, int rank, int size, size_t part_bytes,
+                                          CommunicatorOptions options) = 0;
 };
 
 struct BackendOptions {
