@@ -3,7 +3,12 @@
 #
 # The tier is the label. A soak executable is registered twice: as tier soak it runs its whole table (TRIREME_SOAK=full in the environment),
 # and as tier procs, named sample.*, a tenth of it that it picks with a fixed seed.
-find_package(GTest REQUIRED)
+if(CMAKE_CROSSCOMPILING)
+  # The host's library is of no use there; Debian's package googletest brings the sources.
+  add_subdirectory(/usr/src/googletest ${CMAKE_BINARY_DIR}/googletest EXCLUDE_FROM_ALL)
+else()
+  find_package(GTest REQUIRED)
+endif()
 include(GoogleTest)
 
 set(TRIREME_LIMIT_unit 10)

@@ -23,6 +23,8 @@ else()
 endif()
 message(STATUS "LibTorch ${TRIREME_TORCH_VERSION} in ${TRIREME_TORCH_DIR}; CUDA parts: ${TRIREME_HAVE_CUDA} (TRIREME_CUDA=${TRIREME_CUDA})")
 
+set(TRIREME_TORCH_FOUND ${TRIREME_TORCH_DIR} CACHE INTERNAL "for ./dev check-torch")
+
 add_library(trireme_torch INTERFACE)
 trireme_describe_torch(trireme_torch ${TRIREME_TORCH_DIR} ${TRIREME_HAVE_CUDA})
 
