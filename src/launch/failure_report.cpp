@@ -152,12 +152,8 @@ std::string others_line(const JobResult& result) {
   if (!result.first) return {};
   std::map<std::string, std::vector<int>> groups;
   for (const RankEnd& end : result.ends) {
-    if (end.rank == result.first->rank) continue;
-    if (end.by_launcher) {
-      groups[str("ended by the launcher (", how(end), ")")].push_back(end.rank);
-    } else if (end.failed()) {
-      groups[how(end)].push_back(end.rank);
-    }
+    if (end.rank == result.first->rank || !end.failed()) continue;
+    groups[end.by_launcher ? str("ended by the launcher (", how(end), ")") : how(end)].push_back(end.rank);
   }
   if (groups.empty()) return {};
   std::vector<std::string> parts;

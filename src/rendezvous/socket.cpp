@@ -117,6 +117,8 @@ ListenSocket listen_tcp(const std::string& address, int port) {
     }
     error = errno;
   }
+  // "Every address" on a host without IPv6.
+  if (address == "::" && (error == EAFNOSUPPORT || error == EADDRNOTAVAIL)) return listen_tcp("0.0.0.0", port);
   if (reason.empty()) reason = reason_of(error);
   const char* advice = error == EADDRINUSE      ? " Leave the port out (or give 0) and the kernel picks a free one."
                        : error == EADDRNOTAVAIL ? " Give an address of this host."

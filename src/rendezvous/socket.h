@@ -35,7 +35,7 @@ struct ListenSocket {
   int port = 0;
 };
 
-/// Listens on `address` (an address or a name of this host); port 0 lets the kernel choose. Throws kIo with the reason,
+/// Listens on `address` (an address or a name of this host; "::" is every address); port 0 lets the kernel choose. Throws kIo with the reason,
 /// and for a port in use says so.
 [[nodiscard]] ListenSocket listen_tcp(const std::string& address, int port);
 

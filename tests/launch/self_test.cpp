@@ -56,6 +56,27 @@ TEST_F(SelfTest, RunsBelowMpirun) {
   }
 }
 
+TEST_F(SelfTest, RunsBelowTorchrun) {
+  const std::string venv = TRIREME_SOURCE_DIR "/.venv/bin/python";
+  const std::string python = access(venv.c_str(), X_OK) == 0 ? venv : "python3";
+  if (run_program({python, "-c", "import importlib.util as u; exit(u.find_spec('torch') is None)"}).exit_code != 0) {
+    GTEST_SKIP() << python << " has no torch; ./dev build installs it into .venv";
+  }
+  // The agent serves the store, or (static) rank 0 does, on a port that torchrun wants to be told, at an address that is no loopback when the host has one.
+  const std::string host = run_program({"hostname"}).out;
+  const std::vector<std::vector<std::string>> modes{
+      {"--standalone"},
+      {"--master-addr", host.substr(0, host.find('\n')), "--master-port", std::to_string(20000 + getpid() % 10000)}};
+  for (const std::vector<std::string>& mode : modes) {
+    std::vector<std::string> words{python, "-W", "ignore", "-m", "torch.distributed.run", "--nproc-per-node", "2"};
+    words.insert(words.end(), mode.begin(), mode.end());
+    words.insert(words.end(), {"--no-python", self_, "3"});
+    const Finished done = run_program(words, options());
+    EXPECT_EQ(done.exit_code, 0) << mode.front() << done.err;
+    EXPECT_THAT(done.out, AllOf(HasSubstr("rank 0 of 2 untold"), HasSubstr("rank 1 of 2 untold")));
+  }
+}
+
 TEST_F(SelfTest, NestedJobsEndTogether) {
   const auto job = start({"--nproc-per-node", "2", trireme_binary(), "run", "--log-dir", "inner", "--nproc-per-node",
                           "2", rank_program(), "wait"});
