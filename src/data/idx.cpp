@@ -1,0 +1,136 @@
+#include "trireme/data/idx.h"
+
+#include <zlib.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <memory>
+
+#include "base/str.h"
+#include "trireme/base/error.h"
+
+namespace trireme::data {
+namespace {
+
+constexpr uint64_t kMaxBytes = uint64_t{4} << 30U;
+constexpr unsigned kUnsignedByte = 0x08;
+
+[[noreturn]] void fail(const std::string& path, const std::string& what) {
+  throw Error(ErrorKind::kIo, str("[data.idx] '", path, "': ", what));
+}
+
+// zlib reads plain files through the same calls.
+class Input {
+ public:
+  explicit Input(const std::string& path) : path_(path), file_(gzopen(path.c_str(), "rb")) {
+    if (file_ == nullptr) {
+      fail(path, str(errno != 0 ? std::strerror(errno) : "not enough memory",
+                     ". Give a folder of IDX files with --data, or install the Debian package dataset-fashion-mnist."));
+    }
+    gzbuffer(file_, 1U << 18U);
+  }
+  ~Input() { gzclose_r(file_); }
+  Input(const Input&) = delete;
+  Input& operator=(const Input&) = delete;
+
+  // Fewer bytes than asked for: the end of the file.
+  size_t read(uint8_t* into, size_t size) {
+    size_t done = 0;
+    while (done < size) {
+      const auto piece = static_cast<unsigned>(std::min<size_t>(size - done, 1U << 30U));
+      const int got = gzread(file_, into + done, piece);
+      int code = Z_OK;
+      const char* text = gzerror(file_, &code);
+      // A stream that was cut off is reported as Z_BUF_ERROR while bytes are still returned.
+      if (got < 0 || code == Z_BUF_ERROR) {
+        fail(path_, str("its compressed data is damaged or cut off (", code == Z_ERRNO ? std::strerror(errno) : text,
+                        "); fetch the file again."));
+      }
+      if (got == 0) break;
+      done += static_cast<size_t>(got);
+    }
+    return done;
+  }
+
+ private:
+  const std::string& path_;
+  gzFile file_;
+};
+
+std::string existing(const std::string& folder, const std::string& name) {
+  std::error_code ignored;
+  const std::string plain = folder + '/' + name;
+  if (std::filesystem::exists(plain, ignored)) return plain;
+  return plain + ".gz";
+}
+
+}  // namespace
+
+IdxArray read_idx(const std::string& path) {
+  Input input(path);
+  uint8_t magic[4] = {};
+  if (input.read(magic, 4) != 4) fail(path, "it has fewer than 4 bytes; an IDX file is required.");
+  if (magic[0] != 0 || magic[1] != 0 || magic[3] == 0) {
+    fail(path, str("its first bytes are ", int{magic[0]}, ' ', int{magic[1]}, ' ', int{magic[2]}, ' ', int{magic[3]},
+                   "; an IDX file starts with 0 0 8 and its number of dimensions."));
+  }
+  if (magic[2] != kUnsignedByte) {
+    fail(path, str("its elements are of IDX type ", int{magic[2]}, "; unsigned bytes, type 8, are required."));
+  }
+  IdxArray array;
+  uint64_t total = 1;
+  for (int dim = 0; dim < magic[3]; ++dim) {
+    uint8_t bytes[4] = {};
+    if (input.read(bytes, 4) != 4) fail(path, str("it ends within its header of ", int{magic[3]}, " dimensions."));
+    const uint32_t size =
+        (uint32_t{bytes[0]} << 24U) | (uint32_t{bytes[1]} << 16U) | (uint32_t{bytes[2]} << 8U) | uint32_t{bytes[3]};
+    array.shape.push_back(size);
+    if (__builtin_mul_overflow(total, uint64_t{size}, &total)) total = UINT64_MAX;
+    if (total > kMaxBytes) fail(path, str("its header claims [", join(array.shape), "...], more than 4 GiB."));
+  }
+  // In pieces, so that a header that lies costs no memory.
+  constexpr uint64_t kPiece = 16U << 20U;
+  uint64_t have = 0;
+  while (have < total) {
+    const uint64_t piece = std::min(kPiece, total - have);
+    if (array.values.capacity() < have + piece) array.values.reserve(std::min(total, 2 * have + piece));
+    array.values.resize(have + piece);
+    const size_t got = input.read(array.values.data() + have, piece);
+    have += got;
+    if (got < piece) {
+      fail(path, str("it holds ", have, " elements; its header [", join(array.shape), "] requires ", total, "."));
+    }
+  }
+  uint8_t extra = 0;
+  if (input.read(&extra, 1) != 0) {
+    fail(path, str("it holds more than the ", total, " elements of its header [", join(array.shape), "]."));
+  }
+  return array;
+}
+
+ImageSet read_image_set(const std::string& folder, const std::string& stem) {
+  const std::string images_path = existing(folder, stem + "-images-idx3-ubyte");
+  const std::string labels_path = existing(folder, stem + "-labels-idx1-ubyte");
+  IdxArray images = read_idx(images_path);
+  IdxArray labels = read_idx(labels_path);
+  if (images.shape.size() != 3) {
+    fail(images_path, str("its shape is [", join(images.shape), "]; images, height and width are required."));
+  }
+  if (labels.shape.size() != 1 || labels.shape[0] != images.shape[0]) {
+    fail(labels_path, str("its shape is [", join(labels.shape), "]; one label for each of the ", images.shape[0],
+                          " images of '", images_path, "' is required."));
+  }
+  if (images.values.empty()) fail(images_path, str("its shape is [", join(images.shape), "]: no image in it."));
+  ImageSet set;
+  set.size = images.shape[0];
+  set.height = images.shape[1];
+  set.width = images.shape[2];
+  set.num_classes = *std::max_element(labels.values.begin(), labels.values.end()) + 1;
+  set.pixels = std::move(images.values);
+  set.labels = std::move(labels.values);
+  return set;
+}
+
+}  // namespace trireme::data
