@@ -104,6 +104,7 @@ void Reducer::make_buckets(std::span<const size_t> order) {
       slots_[index].bucket = b;
       count += slots_[index].parameter.numel();
     }
+    if (options_.bucket_view) make_views(bucket, count);
     bucket.info.op = OpKind::kAllReduce;
     bucket.info.reduce = ReduceKind::kAvg;
     bucket.info.dtype = items_[plan[b].front()].dtype;
@@ -114,14 +115,44 @@ void Reducer::make_buckets(std::span<const size_t> order) {
   }
 }
 
+void Reducer::make_views(const Bucket& bucket, int64_t count) {
+  const at::NoGradGuard no_grad;
+  const at::Tensor flat = at::empty({count}, slots_[bucket.members.front()].parameter.options());
+  int64_t at = 0;
+  for (const size_t index : bucket.members) {
+    Slot& slot = slots_[index];
+    // On the storage, not a view in autograd's eyes: Optimizer::zero_grad() detaches gradients in place.
+    slot.view = at::empty({0}, flat.options());
+    slot.view.set_(flat.storage(), at, slot.parameter.sizes(), slot.parameter.strides());
+    at += slot.parameter.numel();
+  }
+}
+
 void Reducer::on_gradient(size_t index) {
   const OwnCodeScope own;
   slots_[index].accumulated = true;
+  slots_[index].preset = false;
   raise_arena();  // for outputs that nobody watches
   if (!sync_) return;
   const int graph_task = torch::autograd::get_current_graph_task_id();
   if (!active_ || graph_task != graph_task_) begin(graph_task);
   mark(index, Ready::kGradient);
+}
+
+void Reducer::prepare() {
+  if (!options_.bucket_view) return;
+  const at::NoGradGuard no_grad;
+  for (Slot& slot : slots_) {
+    at::Tensor& grad = slot.parameter.mutable_grad();
+    if (grad.defined() && grad.is_alias_of(slot.view)) continue;
+    if (grad.defined()) {
+      slot.view.copy_(grad);
+    } else {
+      slot.view.zero_();
+      slot.preset = true;
+    }
+    grad = slot.view;
+  }
 }
 
 void Reducer::raise_arena() noexcept {
@@ -290,8 +321,12 @@ void Reducer::exchange_usage() {
   });
   for (size_t i = 0; i < slots_.size(); ++i) {
     Slot& slot = slots_[i];
-    if (slot.ready != Ready::kMissing || usage_[i] == 0) continue;  // unused on every rank: left as it was
+    if (slot.ready != Ready::kMissing) continue;
     at::Tensor& grad = slot.parameter.mutable_grad();
+    if (usage_[i] == 0) {  // unused on every rank: left as it was
+      if (slot.preset) grad.reset();
+      continue;
+    }
     if (grad.defined()) {
       grad.copy_(slot.scratch);
     } else {

@@ -23,6 +23,7 @@ struct ReducerOptions {
   int64_t bucket_bytes = int64_t{25} << 20;
   bool find_unused = false;
   std::shared_ptr<GradientArena> arena;  ///< null: every gradient is staged
+  bool bucket_view = false;              ///< .grad is preset to a view of its bucket's flat tensor
 };
 
 /// Purpose       Hooks on the AccumulateGrad node of every parameter put its gradient into a bucket; a complete bucket
@@ -43,6 +44,9 @@ class Reducer {
 
   /// Whether backward reduces; while off, gradients add up locally.
   void set_sync(bool sync) noexcept { sync_ = sync; }
+
+  /// Before a forward: presets .grad where they are to be views of their bucket. Nothing in the other modes.
+  void prepare();
 
   /// From inside a backward: its gradients are to be born in the arena from here on.
   void raise_arena() noexcept;
@@ -68,6 +72,8 @@ class Reducer {
     bool accumulated = false;  // since the last reduction, no_sync included
     at::Tensor zeros;          // stands in for a gradient that is missing
     at::Tensor scratch;        // receives the average then
+    at::Tensor view;           // of the bucket's flat tensor
+    bool preset = false;       // .grad is our zeroed view and nothing was added yet
   };
   struct Bucket {
     Reducer* owner = nullptr;
@@ -89,6 +95,7 @@ class Reducer {
   void exchange_usage();
   void settle();
   void make_buckets(std::span<const size_t> order);
+  void make_views(const Bucket& bucket, int64_t count);
   void rebuild();
   void run_now(const CallInfo& info, const CallQueue::Body& body);
   [[nodiscard]] std::string prefix() const;

@@ -94,10 +94,6 @@ struct DdpEngine::Impl {
 DdpEngine::DdpEngine(comm::Group group, NamedTensors parameters, NamedTensors buffers, const DdpOptions& options)
     : impl_(std::make_unique<Impl>(std::move(group), options)) {
   check_ddp_options(options);
-  if (options.gradients == GradientMode::kBucketView) {
-    throw Error(ErrorKind::kUnavailable,
-                "[parallel.ddp] gradients = bucket_view is not in this build; use staged or arena.");
-  }
   parameters = without_repeats(std::move(parameters));
   impl_->buffers = without_repeats(std::move(buffers));
   if (impl_->group.size() == 1) return;
@@ -125,6 +121,7 @@ DdpEngine::DdpEngine(comm::Group group, NamedTensors parameters, NamedTensors bu
   reducer.first_bucket_bytes = options.first_bucket_bytes;
   reducer.bucket_bytes = options.bucket_bytes;
   reducer.find_unused = options.find_unused_parameters;
+  reducer.bucket_view = options.gradients == GradientMode::kBucketView;
   if (options.gradients == GradientMode::kArena) {
     std::vector<size_t> sizes;
     for (const at::Tensor& parameter : trained) sizes.push_back(parameter.nbytes());
@@ -137,6 +134,7 @@ DdpEngine::DdpEngine(comm::Group group, NamedTensors parameters, NamedTensors bu
 DdpEngine::~DdpEngine() = default;
 
 void DdpEngine::before_forward(bool training) {
+  if (impl_->reducer) impl_->reducer->prepare();
   if (!training || !impl_->options.broadcast_buffers || impl_->no_sync_depth > 0) return;
   if (impl_->group.size() > 1 && !impl_->buffers.empty()) impl_->broadcast_buffers();
 }

@@ -279,7 +279,9 @@ TEST(DdpUnused, IsAnErrorWithNamesRankAndTheWayOut) {
   });
 }
 
-TEST(DdpUnused, WithDetectionOnEqualsOneProcess) {
+class DdpUnusedIn : public testing::TestWithParam<GradientMode> {};
+
+TEST_P(DdpUnusedIn, EveryModeWithDetectionOnEqualsOneProcess) {
   for (const int size : {2, 3}) {
     // Ranks use the branch as these say, by step: nobody, some, all, nobody again.
     const auto uses = [size](int step, int rank) { return step == 2 || (step == 1 && rank == size - 1); };
@@ -303,6 +305,7 @@ TEST(DdpUnused, WithDetectionOnEqualsOneProcess) {
     run_ranks(size, [&](Group& group) {
       DdpOptions options;
       options.find_unused_parameters = true;
+      options.gradients = GetParam();
       options.first_bucket_bytes = options.bucket_bytes = 300;  // several buckets
       BranchDdp ddp(group, nets[static_cast<size_t>(group.rank())], options);
       torch::optim::SGD optimizer(ddp.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
@@ -321,6 +324,9 @@ TEST(DdpUnused, WithDetectionOnEqualsOneProcess) {
     });
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Modes, DdpUnusedIn,
+                         testing::Values(GradientMode::kStaged, GradientMode::kBucketView, GradientMode::kArena));
 
 // Case D05: the branch is used in the local micro-batch only.
 TEST(DdpUnused, WhatNoSyncAddedUpIsReducedAlthoughTheLastMicroBatchDoesNotUseIt) {

@@ -24,7 +24,7 @@ namespace trireme::parallel {
 /// Where gradients lie while they are reduced. All modes give bitwise equal results.
 enum class GradientMode {
   kStaged,      ///< as autograd made them; copied into shared memory when their bucket is complete
-  kBucketView,  ///< .grad is preset to a view of a flat bucket
+  kBucketView,  ///< .grad is preset before forward to a zeroed view of its bucket, and added to there
   /// Born in shared memory and reduced where they lie; those that are not (another size or layout than the parameter,
   /// a .grad made elsewhere) are staged. Puts an allocator in front of LibTorch's CPU allocator for the whole process,
   /// which serves requests of a parameter's size during backward.
