@@ -48,6 +48,7 @@ std::vector<NamedProgram> programs() {
       named<Phases<PlainData>>("3 ranks, 2 phases, one sleeps, two spin",
                                PhasesShape{.ranks = 3, .phases = 2, .waiting = kSleep, .sleepers = 1}),
       named<ReduceInPlace<PlainData>>("3 ranks, 2 reductions in place, spin", ReduceShape{}),
+      named<ReduceShared<PlainData>>("3 ranks, 2 reductions of shared gradients", SharedShape{}),
       named<Ring<PlainData>>("send/recv, 4 pieces, spin or sleep", RingShape{}),
       named<Ring<PlainData>>("send/recv, 4 pieces, sleep only", RingShape{.waiting = kSleep}),
       named<Poison<PlainData>>("poison: two claim, three read"),
@@ -154,6 +155,8 @@ TEST(SyncModel, EveryRuleOfTheProtocolIsNeeded) {
       {"acknowledge before read", named<Ring<PlainData>>("send/recv", RingShape{.acknowledge_first = true}), "race"},
       {"acknowledge before read", named<Ring<RacyData>>("send/recv, values", RingShape{.acknowledge_first = true}),
        "stale value"},
+      {"no phase after reducing shared gradients",
+       named<ReduceShared<PlainData>>("3 ranks", SharedShape{.skip_last_exchange = true}), "stale value"},
       {"publish the poison before its text", named<Poison<PlainData>>("poison", true), "race"},
       {"publish the poison before its text", named<Poison<RacyData>>("poison, values", true), "stale value"},
   };

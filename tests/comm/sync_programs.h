@@ -155,6 +155,57 @@ class ReduceInPlace final : public model::Program {
   std::optional<Shared> shared_;
 };
 
+/// An all-reduce where the gradients lie, as window_all_reduce_shared.cpp: each rank reduces its share of all parts and
+/// writes the result into all; the next call's gradients are written into the same memory.
+struct SharedShape {
+  int ranks = 3;
+  uint32_t calls = 2;
+  bool skip_last_exchange = false;  ///< a mistake
+};
+template <typename Data>
+class ReduceShared final : public model::Program {
+ public:
+  explicit ReduceShared(const SharedShape& shape) : shape_(shape) {}
+  [[nodiscard]] int num_threads() const override { return shape_.ranks; }
+  void reset() override { shared_.emplace(); }
+  void run(int thread) override {
+    const auto rank = static_cast<uint32_t>(thread);
+    const auto n = static_cast<uint32_t>(shape_.ranks);
+    uint32_t phase = 0;
+    for (uint32_t call = 0; call < shape_.calls; ++call) {
+      for (uint32_t share = 0; share < n; ++share) shared_->data[rank][share].write(input(rank, share, call));
+      exchange(rank, ++phase);
+      uint32_t sum = 0;
+      for (uint32_t r = 0; r < n; ++r) sum += shared_->data[r][rank].read();
+      for (uint32_t r = 0; r < n; ++r) shared_->data[r][rank].write(sum);
+      if (!shape_.skip_last_exchange) exchange(rank, ++phase);
+      for (uint32_t share = 0; share < n; ++share) {
+        uint32_t want = 0;
+        for (uint32_t r = 0; r < n; ++r) want += input(r, share, call);
+        expect_value(shared_->data[rank][share].read(), want, "in a reduced gradient");
+      }
+    }
+    model::Explorer::current().local_state(0);
+  }
+
+ private:
+  struct Shared {
+    std::array<std::array<ModelFlag, 2>, 3> flags;
+    std::array<std::array<Data, 3>, 3> data;
+  };
+  static uint32_t input(uint32_t rank, uint32_t share, uint32_t call) {
+    return (1U << (8 * rank)) * (1 + share + 10 * call);
+  }
+  void exchange(uint32_t rank, uint32_t phase) {
+    shared_->flags[rank][phase % 2].publish(phase);
+    for (uint32_t r = 0; r < static_cast<uint32_t>(shape_.ranks); ++r) {
+      if (r != rank) await(shared_->flags[r][phase % 2], phase, Waiting::kSpin, phase * 10 + r);
+    }
+  }
+  SharedShape shape_;
+  std::optional<Shared> shared_;
+};
+
 /// Send and receive, as window_point_to_point.cpp: two slots, a flag for sent and one for acknowledged pieces.
 struct RingShape {
   uint32_t pieces = 4;
