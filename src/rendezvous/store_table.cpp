@@ -6,6 +6,9 @@
 namespace trireme::rendezvous {
 namespace {
 
+/// What an entry costs beside its own bytes, about: many small ones must not pass the limit unseen.
+constexpr size_t kEntryBytes = 128;
+
 std::optional<int64_t> parse_number(std::string_view text) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -25,7 +28,7 @@ std::string& StoreTable::slot(std::string_view key) {
   auto it = values_.find(key);
   if (it == values_.end()) {
     it = values_.emplace(std::string(key), std::string{}).first;
-    bytes_ += key.size();
+    bytes_ += key.size() + kEntryBytes;
   }
   return it->second;
 }
@@ -112,7 +115,7 @@ bool StoreTable::erase(std::string_view key) {
   const std::lock_guard lock(mutex_);
   const auto it = values_.find(key);
   if (it == values_.end()) return false;
-  bytes_ -= it->first.size() + it->second.size();
+  bytes_ -= it->first.size() + it->second.size() + kEntryBytes;
   values_.erase(it);
   return true;
 }
@@ -142,7 +145,7 @@ void StoreTable::queue_push(std::string_view queue, std::string_view value) {
   auto it = queues_.find(queue);
   if (it == queues_.end()) it = queues_.emplace(std::string(queue), std::deque<std::string>{}).first;
   it->second.emplace_back(value);
-  bytes_ += value.size();
+  bytes_ += queue.size() + value.size() + kEntryBytes;
   wake_one(queue);
 }
 
@@ -152,7 +155,7 @@ StoreTable::Popped StoreTable::queue_pop(std::string_view queue) {
   if (it == queues_.end() || it->second.empty()) return {};
   Popped popped{static_cast<int64_t>(it->second.size()), std::move(it->second.front())};
   it->second.pop_front();
-  bytes_ -= popped.value.size();
+  bytes_ -= queue.size() + popped.value.size() + kEntryBytes;
   if (it->second.empty()) queues_.erase(it);
   return popped;
 }

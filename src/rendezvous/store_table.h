@@ -50,7 +50,7 @@ class StoreTable {
   /// Whether the waiter was still there: false means that it has been called.
   bool cancel(WaiterId id);
 
-  /// Bytes of all keys and values.
+  /// Bytes of all keys and values, and 128 more for each.
   [[nodiscard]] size_t bytes();
 
  private:

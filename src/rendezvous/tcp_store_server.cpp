@@ -4,7 +4,6 @@
 #include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,6 +18,7 @@
 #include "base/log.h"
 #include "rendezvous/memory_store.h"
 #include "rendezvous/socket.h"
+#include "rendezvous/store_session.h"
 #include "rendezvous/store_table.h"
 #include "rendezvous/wire.h"
 #include "trireme/base/error.h"
@@ -28,10 +28,7 @@ namespace trireme::rendezvous {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-using wire::Query;
 
-/// Answers that a client has not read yet; above it, its requests wait.
-constexpr size_t kMaxUnreadBytes = size_t{16} * 1024 * 1024;
 constexpr size_t kMaxStoreBytes = size_t{1024} * 1024 * 1024;
 /// A connection that has not shown the magic number by then is closed, so that strangers cannot hold descriptors.
 constexpr std::chrono::seconds kGreetingLimit{30};
@@ -39,21 +36,17 @@ constexpr uint64_t kListenTag = 0;
 constexpr uint64_t kWakeTag = 1;
 
 struct Connection {
-  uint64_t id = 0;
-  Fd fd;
-  bool greeted = false;
-  bool at_end = false;  ///< the client sends no more; what it asked for is still answered
-  StoreTable::WaiterId waiter = 0;
-  uint64_t wait_number = 0;  ///< tells the wait of now from earlier ones whose call-back is still under way
-  Clock::time_point opened = Clock::now();
-  std::string in;
-  size_t in_needed = 1;  ///< parsing again is useless before this many bytes are there
-  std::string out;
-  size_t out_sent = 0;
-  uint32_t events = 0;
-};
+  Connection(uint64_t number, int descriptor, StoreTable& table, StoreSession::WaitOver wait_over)
+      : id(number), fd(descriptor), session(table, kMaxStoreBytes, std::move(wait_over)) {}
 
-enum class Outcome { kDone, kIncomplete, kClose };
+  uint64_t id;
+  Fd fd;
+  StoreSession session;
+  bool counted_as_greeted = false;
+  bool at_end = false;  ///< the client sends no more; what it asked for is still answered
+  Clock::time_point opened = Clock::now();
+  uint32_t events = EPOLLIN;
+};
 
 class Server final : public TcpStoreServer {
  public:
@@ -82,7 +75,7 @@ class Server final : public TcpStoreServer {
     stop_.store(true);
     wake();
     thread_.join();
-    for (auto& [id, connection] : connections_) drop_waiter(*connection);
+    connections_.clear();  // ends the waits, whose call-backs come here
   }
 
   [[nodiscard]] int port() const override { return port_; }
@@ -145,13 +138,11 @@ class Server final : public TcpStoreServer {
       }
       const int one = 1;
       setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-      auto connection = std::make_unique<Connection>();
-      connection->id = next_id_++;
-      connection->fd = Fd(fd);
-      connection->events = EPOLLIN;
-      watch(fd, EPOLLIN, connection->id, EPOLL_CTL_ADD);
+      const uint64_t id = next_id_++;
+      connections_[id] =
+          std::make_unique<Connection>(id, fd, *table_, [this, id](uint64_t number) { wait_over(id, number); });
+      watch(fd, EPOLLIN, id, EPOLL_CTL_ADD);
       ++ungreeted_;
-      connections_[connection->id] = std::move(connection);
     }
   }
 
@@ -159,19 +150,13 @@ class Server final : public TcpStoreServer {
     const auto now = Clock::now();
     for (auto it = connections_.begin(); it != connections_.end();) {
       const auto next = std::next(it);
-      if (!it->second->greeted && now - it->second->opened > kGreetingLimit) close(*it->second);
+      if (!it->second->counted_as_greeted && now - it->second->opened > kGreetingLimit) close(*it->second);
       it = next;
     }
   }
 
-  void drop_waiter(Connection& connection) {
-    if (connection.waiter != 0) table_->cancel(connection.waiter);
-    connection.waiter = 0;
-  }
-
   void close(Connection& connection) {
-    if (!connection.greeted) --ungreeted_;
-    drop_waiter(connection);
+    if (!connection.counted_as_greeted) --ungreeted_;
     connections_.erase(connection.id);  // closing the descriptor removes it from the epoll
   }
 
@@ -193,8 +178,7 @@ class Server final : public TcpStoreServer {
     for (int round = 0; round < 16; ++round) {
       const ssize_t got = recv(connection.fd.get(), buffer.data(), buffer.size(), 0);
       if (got > 0) {
-        connection.in.append(buffer.data(), static_cast<size_t>(got));
-        if (connection.in.size() >= wire::kMaxMessageBytes) return true;
+        if (!connection.session.receive({buffer.data(), static_cast<size_t>(got)})) return true;
         continue;
       }
       if (got == 0) {
@@ -209,246 +193,51 @@ class Server final : public TcpStoreServer {
 
   /// Answers what can be answered, sends what can be sent, and says what to watch for next. May close.
   void progress(Connection& connection) {
+    StoreSession& session = connection.session;
     while (true) {
-      if (!run_requests(connection) || !flush(connection)) {
-        close(connection);
-        return;
+      if (!session.progress()) {
+        log::debug("rendezvous", "a client of the store on port ", port_, " broke the protocol and is hung up on");
+        return close(connection);
       }
-      const bool more = connection.in.size() >= connection.in_needed && unread(connection) == 0;
-      if (!more) break;
+      if (session.greeted() && !connection.counted_as_greeted) {
+        connection.counted_as_greeted = true;
+        --ungreeted_;
+      }
+      if (!flush(connection)) return close(connection);
+      if (!session.has_requests() || !session.unread().empty()) break;
     }
-    if (connection.at_end && unread(connection) == 0) {
-      // Nobody will ever send a key for a client that is gone; a half-closed one that still waits is not worth a slot.
-      close(connection);
-      return;
-    }
+    // A half-closed client that still waits for a key is not worth a slot.
+    if (connection.at_end && session.unread().empty()) return close(connection);
     uint32_t events = 0;
-    if (!connection.at_end && unread(connection) < kMaxUnreadBytes) events |= EPOLLIN;
-    if (unread(connection) > 0) events |= EPOLLOUT;
+    if (!connection.at_end && session.unread().size() < StoreSession::kMaxUnreadBytes) events |= EPOLLIN;
+    if (!session.unread().empty()) events |= EPOLLOUT;
     if (events != connection.events) {
       watch(connection.fd.get(), events, connection.id, EPOLL_CTL_MOD);
       connection.events = events;
     }
   }
 
-  static size_t unread(const Connection& connection) { return connection.out.size() - connection.out_sent; }
-
   /// False when the connection failed.
   static bool flush(Connection& connection) {
-    while (unread(connection) > 0) {
-      const ssize_t sent =
-          send(connection.fd.get(), connection.out.data() + connection.out_sent, unread(connection), MSG_NOSIGNAL);
+    StoreSession& session = connection.session;
+    while (!session.unread().empty()) {
+      const ssize_t sent = send(connection.fd.get(), session.unread().data(), session.unread().size(), MSG_NOSIGNAL);
       if (sent >= 0) {
-        connection.out_sent += static_cast<size_t>(sent);
+        session.sent(static_cast<size_t>(sent));
       } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
         return true;
       } else if (errno != EINTR) {
         return false;
       }
     }
-    connection.out.clear();
-    connection.out_sent = 0;
     return true;
   }
 
-  /// False when the client broke the protocol.
-  bool run_requests(Connection& connection) {
-    size_t done = 0;
-    Outcome outcome = Outcome::kDone;
-    while (outcome == Outcome::kDone && unread(connection) < kMaxUnreadBytes &&
-           connection.in.size() - done >= std::max<size_t>(connection.in_needed, 1)) {
-      wire::Reader reader(std::string_view(connection.in).substr(done));
-      outcome = run_one(connection, reader);
-      if (outcome == Outcome::kDone) {
-        done += reader.position();
-        connection.in_needed = 1;
-      } else if (outcome == Outcome::kIncomplete) {
-        connection.in_needed = reader.needed();
-        if (reader.bad() || connection.in_needed > wire::kMaxMessageBytes) outcome = Outcome::kClose;
-      }
-    }
-    connection.in.erase(0, done);
-    if (outcome == Outcome::kClose) {
-      log::debug("rendezvous", "a client of the store on port ", port_,
-                 " broke the protocol; its connection is closed");
-    }
-    return outcome != Outcome::kClose;
-  }
-
-  Outcome run_one(Connection& connection, wire::Reader& in) {
-    uint8_t code = 0;
-    if (!in.number(code)) return Outcome::kIncomplete;
-    const auto query = static_cast<Query>(code);
-    if (!connection.greeted) {
-      if (query != Query::kValidate) return Outcome::kClose;
-      uint32_t magic = 0;
-      if (!in.number(magic)) return Outcome::kIncomplete;
-      if (magic != wire::kMagic) return Outcome::kClose;
-      connection.greeted = true;
-      --ungreeted_;
-      return Outcome::kDone;
-    }
-    wire::Writer out;
-    const Outcome outcome = answer(connection, query, in, out);
-    if (outcome == Outcome::kDone) connection.out += out.bytes();
-    return outcome;
-  }
-
-  Outcome answer(Connection& connection, Query query, wire::Reader& in, wire::Writer& out) {
-    switch (query) {
-      case Query::kPing: {
-        uint32_t nonce = 0;
-        if (!in.number(nonce)) return Outcome::kIncomplete;
-        out.number(nonce);
-        return Outcome::kDone;
-      }
-      case Query::kNumKeys:
-        out.number(table_->size());
-        return Outcome::kDone;
-      case Query::kListKeys: {
-        const std::vector<std::string> keys = table_->list();
-        out.number(static_cast<int64_t>(keys.size()));
-        for (const std::string& key : keys) out.text(key);
-        return Outcome::kDone;
-      }
-      case Query::kCancelWait:
-        drop_waiter(connection);
-        out.number(wire::kWaitCanceled);
-        return Outcome::kDone;
-      case Query::kCheck:
-      case Query::kWait:
-      case Query::kMultiGet:
-      case Query::kMultiSet:
-        return answer_many(connection, query, in, out);
-      case Query::kSet:
-      case Query::kCompareSet:
-      case Query::kGet:
-      case Query::kAdd:
-      case Query::kDeleteKey:
-      case Query::kAppend:
-      case Query::kQueuePush:
-      case Query::kQueuePop:
-      case Query::kQueueLen:
-      case Query::kBarrier:
-        return answer_one(connection, query, in, out);
-      case Query::kValidate:
-        break;
-    }
-    return Outcome::kClose;
-  }
-
-  /// The requests with one key.
-  Outcome answer_one(Connection& connection, Query query, wire::Reader& in, wire::Writer& out) {
-    std::string key;
-    std::string first;
-    std::string second;
-    int64_t number = 0;
-    if (!in.key(key)) return Outcome::kIncomplete;
-    switch (query) {
-      case Query::kSet:
-        if (!in.value(first)) return Outcome::kIncomplete;
-        if (!room_for(first.size())) return Outcome::kClose;
-        table_->set(key, first);
-        return Outcome::kDone;
-      case Query::kCompareSet:
-        if (!in.value(first) || !in.value(second)) return Outcome::kIncomplete;
-        if (!room_for(second.size())) return Outcome::kClose;
-        out.text(table_->compare_set(key, first, second));
-        return Outcome::kDone;
-      case Query::kGet:
-        out.text(table_->find(key).value_or(std::string{}));
-        return Outcome::kDone;
-      case Query::kAdd: {
-        if (!in.number(number)) return Outcome::kIncomplete;
-        const auto sum = table_->add(key, number);
-        if (!sum) return Outcome::kClose;  // as c10d: there is no answer for "that is not a number"
-        out.number(*sum);
-        return Outcome::kDone;
-      }
-      case Query::kDeleteKey:
-        out.number(static_cast<int64_t>(table_->erase(key) ? 1 : 0));
-        return Outcome::kDone;
-      case Query::kAppend:
-        if (!in.value(first)) return Outcome::kIncomplete;
-        if (!room_for(first.size())) return Outcome::kClose;
-        table_->append(key, first);
-        return Outcome::kDone;
-      case Query::kQueuePush:
-        if (!in.value(first)) return Outcome::kIncomplete;
-        if (!room_for(first.size())) return Outcome::kClose;
-        table_->queue_push(key, first);
-        return Outcome::kDone;
-      case Query::kQueuePop: {
-        const StoreTable::Popped popped = table_->queue_pop(key);
-        out.number(popped.size_before);
-        if (popped.size_before > 0) out.text(popped.value);
-        return Outcome::kDone;
-      }
-      case Query::kQueueLen:
-        out.number(table_->queue_len(key));
-        return Outcome::kDone;
-      case Query::kBarrier: {
-        if (!in.number(number)) return Outcome::kIncomplete;
-        drop_waiter(connection);
-        const auto waiter = table_->barrier(key, number, on_ready(connection));
-        if (!waiter) return Outcome::kClose;
-        connection.waiter = *waiter;
-        if (*waiter == 0) out.number(wire::kStopWaiting);
-        return Outcome::kDone;
-      }
-      default:
-        return Outcome::kClose;
-    }
-  }
-
-  /// The requests with several keys.
-  Outcome answer_many(Connection& connection, Query query, wire::Reader& in, wire::Writer& out) {
-    uint64_t count = 0;
-    if (!in.count(count)) return Outcome::kIncomplete;
-    std::vector<std::string> keys;
-    std::vector<std::string> values;
-    size_t bytes = 0;
-    for (uint64_t i = 0; i < count; ++i) {
-      if (!in.key(keys.emplace_back())) return Outcome::kIncomplete;
-      if (query == Query::kMultiSet && !in.value(values.emplace_back())) return Outcome::kIncomplete;
-      if (query == Query::kMultiSet) bytes += values.back().size();
-    }
-    switch (query) {
-      case Query::kCheck:
-        out.number(static_cast<uint8_t>(table_->check(keys) ? wire::kReady : 1));
-        return Outcome::kDone;
-      case Query::kWait:
-        drop_waiter(connection);
-        connection.waiter = table_->wait(keys, on_ready(connection));
-        if (connection.waiter == 0) out.number(wire::kStopWaiting);
-        return Outcome::kDone;
-      case Query::kMultiGet:
-        for (const std::string& key : keys) {
-          out.text(table_->find(key).value_or(std::string{}));
-          if (out.bytes().size() > kMaxStoreBytes) return Outcome::kClose;
-        }
-        return Outcome::kDone;
-      default:
-        if (!room_for(bytes)) return Outcome::kClose;
-        for (size_t i = 0; i < keys.size(); ++i) table_->set(keys[i], values[i]);
-        return Outcome::kDone;
-    }
-  }
-
-  bool room_for(size_t bytes) {
-    if (table_->bytes() + bytes <= kMaxStoreBytes) return true;
-    log::error("rendezvous", "the store on port ", port_, " holds ", table_->bytes(), " bytes and takes no more than ",
-               kMaxStoreBytes, "; the connection that asked for more is closed");
-    return false;
-  }
-
   /// Runs under the table's lock, on whatever thread made the last key appear.
-  StoreTable::OnReady on_ready(Connection& connection) {
-    return [this, id = connection.id, number = ++connection.wait_number] {
-      const std::lock_guard lock(ready_mutex_);
-      ready_.emplace_back(id, number);
-      wake();
-    };
+  void wait_over(uint64_t id, uint64_t wait_number) {
+    const std::lock_guard lock(ready_mutex_);
+    ready_.emplace_back(id, wait_number);
+    wake();
   }
 
   void answer_waiters() {
@@ -459,10 +248,8 @@ class Server final : public TcpStoreServer {
     }
     for (const auto& [id, number] : ready) {
       const auto it = connections_.find(id);
-      // A wait that was cancelled in the meantime has had its answer.
-      if (it == connections_.end() || it->second->waiter == 0 || it->second->wait_number != number) continue;
-      it->second->waiter = 0;
-      it->second->out.push_back(static_cast<char>(wire::kStopWaiting));
+      if (it == connections_.end()) continue;
+      it->second->session.release(number);
       progress(*it->second);
     }
   }
