@@ -1,0 +1,53 @@
+"""Oracle: the documented form of the rows, closed forms inside the program (column `wrong`), and the table of exit codes. No time is compared
+with anything: the machine may be busy."""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+BIN = pathlib.Path(sys.argv[1]).resolve()
+
+
+def bench(*words, code=0):
+    with tempfile.TemporaryDirectory(prefix="trireme_bench_test_") as scratch:
+        file = pathlib.Path(scratch) / "rows.json"
+        done = subprocess.run([BIN / "trireme", "bench", *words, "--json", file], cwd=scratch, text=True, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=50)
+        assert done.returncode == code, (words, done)
+        left = [path.name for path in pathlib.Path(scratch).iterdir() if path != file]
+        assert not left, f"{words} left {left} in the working folder"
+        if code:
+            return done.stderr
+        written = json.loads(file.read_text())
+        assert written["schema"] == 1 and done.stdout.strip(), written
+        return written["rows"]
+
+
+rows = bench("comm", "--bytes", "4096,65536", "--repetitions", "3")
+assert {row["op"] for row in rows} == {"all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broadcast", "memcpy"}
+assert {row["bytes"] for row in rows} == {4096, 65536}
+for row in rows:
+    assert row["ranks"] == 2 and row["wrong"] == 0 and row["count"] == row["bytes"] // 4, row
+    assert 0 < row["min_us"] <= row["median_us"] <= row["p99_us"] <= row["max_us"], row
+    assert abs(row["algbw_gb_per_s"] - row["bytes"] / row["median_us"] / 1e3) < 1e-9, row
+# docs/bandwidth.md, with n = 3: what each rank must at least receive, as a multiple of S
+factors = {"all_reduce": 4 / 3, "all_gather": 2, "reduce_scatter": 2 / 3, "all_to_all": 2 / 3, "broadcast": 1, "memcpy": 1}
+for row in bench("comm", "--bytes", "12288", "--repetitions", "3", "--ranks", "3"):
+    assert row["ranks"] == 3 and row["wrong"] == 0, row
+    assert abs(row["busbw_gb_per_s"] / row["algbw_gb_per_s"] - factors[row["op"]]) < 1e-9, row
+
+for mode in ("arena", "staged", "bucket_view"):
+    (row,) = bench("ddp", "--model", "784-256-10", "--repetitions", "3", "--gradients", mode)
+    assert (row["model"], row["ranks"], row["gradients"]) == ("784-256-10", 2, mode), row
+    assert row["gradient_bytes"] == 4 * (784 * 256 + 256 + 256 * 10 + 10), row
+    # In shared memory two bytes are touched per byte of gradient, staged five (two ranks).
+    assert row["bytes_touched"] == row["gradient_bytes"] * (2 if mode == "arena" else 5), row
+    assert row["step_ms"] > 0 and row["local_ms"] > 0, row
+
+launch = {row["what"]: row for row in bench("launch", "--repetitions", "1")}
+assert launch.keys() == {"trireme --help", "run true", "hello"} and all(row["median_ms"] > 0 for row in launch.values()), launch
+
+assert "all_to_all" in bench("comm", "--op", "all_to_al", code=2)
+assert "'bucket_bytes'" in bench("ddp", "--model", "784-256-10", "--set", "bucket_bytes=0", code=2)
+print(len(rows), "rows")
