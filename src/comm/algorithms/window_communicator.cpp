@@ -137,10 +137,11 @@ void WindowCommunicator::reduce_scatter(const CallInfo& info, std::span<const vo
   } while (done < count);
 }
 
-std::vector<std::unique_ptr<Communicator>> make_inproc_communicators(int size, CommunicatorOptions options) {
+std::vector<std::unique_ptr<Communicator>> make_inproc_communicators(int size, const CommunicatorOptions& options) {
   const WindowShape shape = {.num_ranks = size, .slot_bytes = default_slot_bytes(size)};
   const auto memory = make_inproc_memory(shape);
   std::vector<std::unique_ptr<Communicator>> communicators;
+  communicators.reserve(static_cast<size_t>(size));
   for (int r = 0; r < size; ++r) {
     communicators.push_back(std::make_unique<WindowCommunicator>(std::make_unique<Window>(memory, shape, r, options)));
   }

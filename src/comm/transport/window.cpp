@@ -24,6 +24,8 @@ constexpr uint32_t kVersion = 1;
 /// How often a waiting rank looks whether the others live. Well under the second within which a death must be named.
 constexpr milliseconds kSlice{50};
 
+double seconds(milliseconds duration) { return std::chrono::duration<double>(duration).count(); }
+
 size_t round_up(size_t bytes) { return (bytes + 4095) & ~size_t{4095}; }
 
 }  // namespace
@@ -95,10 +97,9 @@ void Window::await_attached(uint32_t stage, const std::function<void()>& slice) 
       throw_if_broken();
       slice();
       if (Clock::now() > deadline) {
-        poison(ErrorKind::kTimeout,
-               str("[comm.init] rank ", global_rank(rank_), ": group '", options_.group_name, "': rank ",
-                   global_rank(r), " did not join within ", options_.timeout.count() / 1000.0,
-                   " s. See what that rank is doing, or raise the timeout."));
+        poison(ErrorKind::kTimeout, str("[comm.init] rank ", global_rank(rank_), ": group '", options_.group_name,
+                                        "': rank ", global_rank(r), " did not join within ", seconds(options_.timeout),
+                                        " s. See what that rank is doing, or raise the timeout."));
       }
     }
   }
@@ -204,10 +205,9 @@ void Window::report_timeout(const CallInfo& info, int peer) {
       if (!lane_of(r, phase_).flag.reached(phase_)) late.push_back(global_rank(r));
     }
   }
-  poison(ErrorKind::kTimeout,
-         str(where(info), " (", describe(info), "): nothing for ", options_.timeout.count() / 1000.0,
-             " s; still waiting for rank", late.size() == 1 ? " " : "s ", join(late),
-             ". Find out what they do instead, or raise the group's timeout."));
+  poison(ErrorKind::kTimeout, str(where(info), " (", describe(info), "): nothing for ", seconds(options_.timeout),
+                                  " s; still waiting for rank", late.size() == 1 ? " " : "s ", join(late),
+                                  ". Find out what they do instead, or raise the group's timeout."));
 }
 
 void Window::report_mismatch(const CallInfo& mine) {

@@ -12,8 +12,8 @@ bool read_peer_memory(int pid, uint64_t remote_address, void* local, size_t byte
     // One call moves at most 2 GiB less a page.
     const size_t part = std::min(bytes, size_t{1} << 30);
     const iovec here = {.iov_base = to, .iov_len = part};
-    const iovec there = {.iov_base = reinterpret_cast<void*>(remote_address),
-                         .iov_len = part};  // NOLINT(performance-no-int-to-ptr)
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): an address of another process is a number here
+    const iovec there = {.iov_base = reinterpret_cast<void*>(remote_address), .iov_len = part};
     const ssize_t got = process_vm_readv(pid, &here, 1, &there, 1, 0);
     if (got <= 0) return false;
     to += got;

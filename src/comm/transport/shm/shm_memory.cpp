@@ -121,7 +121,8 @@ void serve_file(rendezvous::Store& store, rendezvous::Store& root, int rank, int
     if (std::chrono::steady_clock::now() > deadline) {
       throw Error(ErrorKind::kTimeout,
                   str("[comm.init] rank ", rank, ": group '", options.group_name, "': only ", served, " of ", size,
-                      " ranks came within ", options.timeout.count() / 1000.0, " s. See what the others do."));
+                      " ranks came within ", std::chrono::duration<double>(options.timeout).count(),
+                      " s. See what the others do."));
     }
   }
 }
