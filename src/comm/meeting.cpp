@@ -10,7 +10,7 @@ std::unique_ptr<Communicator> ThreadMeeting::meet(const std::string& key, int ra
                                                   CommunicatorOptions options) {
   const std::lock_guard lock(mutex_);
   auto& members = groups_[key];
-  if (members.empty()) members = make_inproc_communicators(size, std::move(options));
+  if (members.empty()) members = make_inproc_communicators(size, options);
   std::unique_ptr<Communicator> mine = std::move(members.at(static_cast<size_t>(rank)));
   TRIREME_CHECK(mine != nullptr, "a rank thread took its part of a group twice");
   return mine;
@@ -18,7 +18,7 @@ std::unique_ptr<Communicator> ThreadMeeting::meet(const std::string& key, int ra
 
 std::unique_ptr<Communicator> StoreMeeting::meet(const std::string& key, int rank, int size,
                                                  CommunicatorOptions options) {
-  if (size == 1) return std::move(make_inproc_communicators(1, std::move(options)).front());
+  if (size == 1) return std::move(make_inproc_communicators(1, options).front());
   const std::shared_ptr<rendezvous::Store> prefixed = rendezvous::make_prefix_store("trireme/group/" + key, store_);
   return make_shm_communicator(*prefixed, *root_, rank, size, std::move(options));
 }

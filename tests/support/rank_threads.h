@@ -19,9 +19,9 @@ struct RankOutcome {
   ErrorKind kind = ErrorKind::kInternal;
 };
 
-inline std::vector<RankOutcome> run_rank_threads(int size, comm::CommunicatorOptions options,
+inline std::vector<RankOutcome> run_rank_threads(int size, const comm::CommunicatorOptions& options,
                                                  const std::function<void(comm::Communicator&)>& body) {
-  auto communicators = comm::make_inproc_communicators(size, std::move(options));
+  auto communicators = comm::make_inproc_communicators(size, options);
   std::vector<RankOutcome> outcomes(static_cast<size_t>(size));
   std::vector<std::thread> threads;
   for (int r = 0; r < size; ++r) {

@@ -93,6 +93,6 @@ class Communicator {
 
 /// n ranks as threads of this process on one mapping; element r belongs to rank r.
 [[nodiscard]] std::vector<std::unique_ptr<Communicator>> make_inproc_communicators(int size,
-                                                                                   CommunicatorOptions options);
+                                                                                   const CommunicatorOptions& options);
 
 }  // namespace trireme::comm
