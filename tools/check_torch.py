@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 
-build = pathlib.Path(sys.argv[1])
+build = pathlib.Path(sys.argv[1]).resolve()
 headers = str(pathlib.Path(sys.argv[2]).resolve())
 source = pathlib.Path.cwd()
 work = build.parent / "check-torch" / headers.strip("/").replace("/", "_")
