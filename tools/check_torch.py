@@ -57,7 +57,10 @@ for entry, arguments, pch in units:
     if pch and pch not in made:
         made[pch] = work / (pch.parent.name.removesuffix(".dir") + ".hxx")
         made[pch].write_text(pch.read_text())
-        code, output, seconds = run([*arguments, "-x", "c++-header", made[pch], "-o", f"{made[pch]}.gch"], entry["directory"])
+        empty = made[pch].with_suffix(".cxx")  # as CMake does it: the header is included by an empty file
+        empty.write_text("")
+        code, output, seconds = run([*arguments, "-x", "c++-header", "-include", made[pch], "-c", empty, "-o", f"{made[pch]}.gch"],
+                                    entry["directory"])
         print(f"{seconds:6.1f} s  {made[pch].name}", flush=True)
         if code:
             sys.exit(output)
