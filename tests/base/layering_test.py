@@ -10,7 +10,8 @@ ROOT = pathlib.Path(sys.argv[1])
 TORCH_HEADER = re.compile(r"^(torch|ATen|c10|caffe2)/")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^">]+)[">]')
 # header prefix -> where it may be included: "cpp" = in .cpp files, "notorch" = in .cpp files that include no LibTorch, "cli" = src/cli only.
-THIRD_PARTY = {"fmt/": "notorch", "spdlog/": "notorch", "CLI/": "cli", "nlohmann/json.hpp": "cpp", "simdjson.h": "notorch", "zlib.h": "cpp"}
+THIRD_PARTY = {"fmt/": "notorch", "spdlog/": "notorch", "CLI/": "cli", "nlohmann/json.hpp": "cpp", "simdjson.h": "notorch", "zlib.h": "cpp",
+               "xxhash.h": "cpp"}
 FEATURE_IF = re.compile(r"^\s*#\s*(if|ifdef|ifndef|elif)\b.*\b(USE_C10D_\w+|TRIREME_(CUDA|MPI|HAVE_\w+)|TORCH_VERSION_\w+|USE_CUDA)\b")
 FEATURE_IF_ALLOWED = ("src/comm/backends/", "src/base/torch/")
 

@@ -1,0 +1,89 @@
+#include "checkpoint/folder/index.h"
+
+#include <charconv>
+#include <nlohmann/json.hpp>
+
+#include "base/str.h"
+#include "checkpoint/folder/files.h"
+#include "trireme/base/error.h"
+
+namespace trireme::checkpoint {
+namespace {
+
+constexpr std::string_view kSealBegin = ",\n \"xxh3_64\": \"";
+constexpr std::string_view kSealEnd = "\"\n}\n";
+constexpr size_t kSealBytes = kSealBegin.size() + 16 + kSealEnd.size();
+
+std::string seal(std::string_view text) {
+  return str(kSealBegin, to_hex(checksum_of(std::as_bytes(std::span(text)))), kSealEnd);
+}
+
+[[noreturn]] void damaged(const std::string& path, const std::string& what) {
+  throw Error(ErrorKind::kIo,
+              str("[checkpoint.load] ", path, ": ", what, ". The checkpoint is damaged or incomplete."));
+}
+
+Index from_json(const nlohmann::json& json, const std::string& path) {
+  if (const auto& schema = json.at("schema"); schema != 1) {
+    throw Error(ErrorKind::kIo, str("[checkpoint.load] ", path, ": it has schema ", schema.dump(),
+                                    "; this version of Trireme reads schema 1. Use the version that wrote it."));
+  }
+  Index index;
+  index.step = json.at("step").get<int64_t>();
+  index.weight_map = json.at("weight_map").get<std::map<std::string, std::string>>();
+  index.metadata = json.at("metadata").get<std::map<std::string, std::string>>();
+  for (const auto& [name, entry] : json.at("files").items()) {
+    if (name.empty() || name[0] == '.' || name.find('/') != std::string::npos) {
+      damaged(path, str("'", name, "' is no name of a file beside it"));
+    }
+    index.files[name] = {entry.at("bytes").get<uint64_t>(), entry.at("xxh3_64").get<std::string>()};
+  }
+  return index;
+}
+
+}  // namespace
+
+std::string to_text(const Index& index) {
+  nlohmann::ordered_json json;
+  json["schema"] = 1;
+  json["step"] = index.step;
+  json["weight_map"] = index.weight_map;
+  auto& files = json["files"] = nlohmann::ordered_json::object();
+  for (const auto& [name, entry] : index.files) files[name] = {{"bytes", entry.bytes}, {"xxh3_64", entry.checksum}};
+  json["metadata"] = index.metadata;
+  std::string text;
+  try {
+    text = json.dump(1);
+  } catch (const nlohmann::json::exception& error) {
+    throw Error(ErrorKind::kInvalidArgument,
+                str("[checkpoint.save] a name or metadata is no UTF-8 (", error.what(), "); text is required."));
+  }
+  text.resize(text.size() - 2);  // "\n}"
+  return text + seal(text);
+}
+
+Index parse_index(std::string_view text, const std::string& path) {
+  if (text.size() <= kSealBytes || !text.ends_with(kSealEnd)) {
+    damaged(path, str("its ", text.size(), " bytes do not end with a checksum, so it was cut off or changed"));
+  }
+  const std::string_view body = text.substr(0, text.size() - kSealBytes);
+  if (text.substr(body.size()) != seal(body)) damaged(path, "it does not have the checksum in its last line");
+  try {
+    return from_json(nlohmann::json::parse(text), path);
+  } catch (const nlohmann::json::exception& error) {
+    damaged(path, str("it is no index of a checkpoint (", error.what(), ")"));
+  }
+}
+
+std::optional<int64_t> step_of(std::string_view folder_name) noexcept {
+  if (!folder_name.starts_with(kStepPrefix)) return std::nullopt;
+  const std::string_view digits = folder_name.substr(kStepPrefix.size());
+  int64_t step = 0;
+  const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), step);
+  if (error != std::errc{} || end != digits.data() + digits.size()) return std::nullopt;
+  // One name per step: "step-007" is somebody else's.
+  if (step < 0 || std::to_string(step) != digits) return std::nullopt;
+  return step;
+}
+
+}  // namespace trireme::checkpoint
