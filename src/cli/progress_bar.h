@@ -1,0 +1,27 @@
+// One line on stderr that shows how far a run is: redrawn in place on a terminal, a new line every ten seconds elsewhere.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+
+namespace trireme::cli {
+
+class ProgressBar {
+ public:
+  ProgressBar();
+  /// `text` says what the numbers are. Draws at most ten times a second; the last step always.
+  void update(int64_t done, int64_t total, const std::string& text);
+  /// Ends the line, so that what follows starts on its own.
+  void finish();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool terminal_;
+  Clock::time_point start_;
+  Clock::time_point last_draw_;
+  int64_t first_done_ = -1;
+  bool open_line_ = false;
+};
+
+}  // namespace trireme::cli

@@ -1,0 +1,345 @@
+#include "cli/train_job.h"
+
+#include <torch/torch.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "base/log.h"
+#include "base/str.h"
+#include "cli/progress_bar.h"
+#include "models/classifier.h"
+#include "profile/metrics_log.h"
+#include "profile/tensorboard_events.h"
+#include "trireme/base/error.h"
+#include "trireme/checkpoint/checkpoint.h"
+#include "trireme/comm/collectives.h"
+#include "trireme/comm/init.h"
+#include "trireme/data/idx.h"
+#include "trireme/data/image_batch.h"
+#include "trireme/data/sampler.h"
+#include "trireme/parallel/ddp.h"
+
+namespace trireme::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+std::atomic<int> g_stop_signal{0};
+void remember_signal(int signal) { g_stop_signal.store(signal); }
+
+std::shared_ptr<models::Classifier> make_model(const std::string& recipe, const data::ImageSet& set) {
+  if (recipe == "vit") {
+    models::ViTOptions options;
+    options.image_size = set.height;
+    options.num_classes = set.num_classes;
+    return models::make_vit(options);
+  }
+  if (recipe == "mlp") return models::make_mlp(set.height * set.width, 128, set.num_classes);
+  models::ResNetOptions options;
+  options.num_classes = set.num_classes;
+  return models::make_resnet(options);
+}
+
+// Weights decay, biases and norms do not.
+std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& recipe, const Config& config,
+                                                        const std::vector<at::Tensor>& parameters) {
+  std::vector<at::Tensor> decaying;
+  std::vector<at::Tensor> plain;
+  for (const at::Tensor& parameter : parameters) (parameter.dim() > 1 ? decaying : plain).push_back(parameter);
+  const double rate = config.get_double("optim.learning_rate");
+  const double decay = config.get_double("optim.weight_decay");
+  auto with_decay = [&](auto options) { return std::make_unique<decltype(options)>(options.weight_decay(decay)); };
+  auto without = [&](auto options) { return std::make_unique<decltype(options)>(options.weight_decay(0)); };
+  std::vector<torch::optim::OptimizerParamGroup> groups;
+  if (recipe == "vit") {
+    const torch::optim::AdamWOptions options(rate);
+    groups.emplace_back(decaying, with_decay(options));
+    groups.emplace_back(plain, without(options));
+    return std::make_unique<torch::optim::AdamW>(groups, options);
+  }
+  auto options = torch::optim::SGDOptions(rate).momentum(config.get_double("optim.momentum"));
+  options.nesterov(config.get_double("optim.momentum") > 0);
+  groups.emplace_back(decaying, with_decay(options));
+  groups.emplace_back(plain, without(options));
+  return std::make_unique<torch::optim::SGD>(groups, options);
+}
+
+/// Rises linearly from 0 to `peak`, then falls linearly to 0 at the end.
+double learning_rate_at(int64_t step, int64_t total, double warmup_share, double peak) {
+  const auto warmup = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(total) * warmup_share));
+  if (step < warmup) return peak * static_cast<double>(step + 1) / static_cast<double>(warmup);
+  return peak * std::max(0.0, 1.0 - static_cast<double>(step - warmup) /
+                                        static_cast<double>(std::max<int64_t>(1, total - warmup)));
+}
+
+/// One rank's training: what lives from the first step to the last.
+class Training {
+ public:
+  Training(const Config& config, std::string run_dir, bool resume)
+      : config_(config),
+        recipe_(config.get_string("recipe")),
+        run_dir_(std::move(run_dir)),
+        world_(comm::init()),
+        train_(data::read_image_set(config.get_string("data.dir"), "train")),
+        test_(data::read_image_set(config.get_string("data.dir"), "t10k")),
+        stats_(data::pixel_stats(train_)),
+        sampler_({.num_samples = train_.size,
+                  .global_batch = config.get_int("global_batch"),
+                  .seed = static_cast<uint64_t>(config.get_int("seed"))}) {
+    torch::manual_seed(static_cast<uint64_t>(config.get_int("seed")));
+    model_ = make_model(recipe_, train_);
+    optimizer_ = make_optimizer(recipe_, config, model_->parameters());
+    total_steps_ = sampler_.steps_per_epoch() * config.get_int("epochs");
+    last_step_ = config.get_int("max_steps") > 0 ? std::min(total_steps_, config.get_int("max_steps")) : total_steps_;
+    if (resume) restore();
+    parallel::DdpOptions options;
+    // BatchNorm statistics only matter in evaluation, and are sent once before it.
+    options.broadcast_buffers = false;
+    options.bucket_bytes = config.get_int("ddp.bucket_bytes");
+    options.first_bucket_bytes = std::min<int64_t>(options.first_bucket_bytes, options.bucket_bytes);
+    parallel::set_ddp_option(options, "gradients", config.get_string("ddp.gradients"));
+    ddp_.emplace(world_, model_, options);
+    if (world_.rank() == 0) open_records(resume);
+  }
+
+  TrainResult run(Clock::time_point started) {
+    TrainResult result;
+    result.recipe = recipe_;
+    result.ranks = world_.size();
+    result.run_dir = run_dir_;
+    result.start_s = seconds_since(started);
+    const auto begin = Clock::now();
+    ProgressBar bar;
+    model_->train();
+    while (step_ < last_step_ && !stop_asked()) {
+      train_step();
+      const bool end_of_epoch = step_ % sampler_.steps_per_epoch() == 0;
+      if (step_ % config_.get_int("log.every") == 0 || step_ == last_step_ || end_of_epoch) log_window(bar);
+      const int64_t epochs_done = step_ / sampler_.steps_per_epoch();
+      if (end_of_epoch && step_ < last_step_ && epochs_done % config_.get_int("checkpoint.every_epochs") == 0) {
+        evaluate_and_log(bar);
+        save();
+      }
+    }
+    result.training_s = seconds_since(begin);
+    result.steps = step_;
+    result.epochs = static_cast<double>(step_) / static_cast<double>(sampler_.steps_per_epoch());
+    result.train_loss = last_loss_;
+    result.interrupted = step_ < last_step_;
+    if (world_.rank() == 0) bar.finish();
+    result.test_accuracy = result.interrupted ? -1 : evaluate_and_log(bar);
+    save();
+    return result;
+  }
+
+ private:
+  // All ranks must leave at the same step, whichever of them got the signal.
+  bool stop_asked() {
+    stop_.fill_(g_stop_signal.load());
+    comm::all_reduce_max(world_, stop_).wait();
+    return stop_.item<int64_t>() != 0;
+  }
+
+  at::Tensor images(const data::ImageSet& set, const std::vector<int64_t>& indices, const data::AugmentOptions& augment,
+                    const data::BatchPlace& place) {
+    at::Tensor x = at::empty({static_cast<int64_t>(indices.size()), 1, set.height, set.width});
+    data::fill_images(set, indices, stats_, augment, place, {x.data_ptr<float>(), static_cast<size_t>(x.numel())});
+    return x;
+  }
+
+  static at::Tensor labels(const data::ImageSet& set, const std::vector<int64_t>& indices) {
+    at::Tensor y = at::empty({static_cast<int64_t>(indices.size())}, at::kLong);
+    auto* out = y.data_ptr<int64_t>();
+    for (const int64_t index : indices) *out++ = set.labels[static_cast<size_t>(index)];
+    return y;
+  }
+
+  void train_step() {
+    comm::set_step(static_cast<uint32_t>(step_ + 1));
+    data::SampleSlice slice = sampler_.next(world_.rank(), world_.size());
+    // A rank without samples at the end of an epoch takes part with one that does not count.
+    const double weight = slice.indices.empty() ? 0.0 : 1.0;
+    if (slice.indices.empty()) slice.indices.push_back(0);
+    const at::Tensor x =
+        images(train_, slice.indices, {config_.get_bool("data.flip"), config_.get_int("data.max_shift")},
+               {static_cast<uint64_t>(config_.get_int("seed")), step_, slice.first_slot});
+    const at::Tensor y = labels(train_, slice.indices);
+
+    const double rate = learning_rate_at(step_, total_steps_, config_.get_double("optim.warmup"),
+                                         config_.get_double("optim.learning_rate"));
+    for (auto& group : optimizer_->param_groups()) group.options().set_lr(rate);
+    optimizer_->zero_grad();
+    const at::Tensor logits = ddp_->forward(x);
+    const at::Tensor loss_sum =
+        at::cross_entropy_loss(logits, y, {}, at::Reduction::Sum, -100, config_.get_double("optim.label_smoothing"));
+    // The loss is a sum over all samples divided by their number; the gradients are averaged over ranks, hence the factor.
+    (loss_sum * (weight * world_.size() / static_cast<double>(slice.global_count))).backward();
+    optimizer_->step();
+    ++step_;
+
+    window_loss_ += loss_sum.item<double>() * weight;
+    window_correct_ += weight * logits.argmax(1).eq(y).sum().item<double>();
+    window_count_ += weight * static_cast<double>(slice.indices.size());
+  }
+
+  void log_window(ProgressBar& bar) {
+    at::Tensor sums = at::tensor({window_loss_, window_correct_, window_count_}, at::kDouble);
+    comm::all_reduce_sum(world_, sums).wait();
+    const auto* values = sums.data_ptr<double>();
+    last_loss_ = values[0] / values[2];
+    const double accuracy = values[1] / values[2];
+    const double rate = values[2] / seconds_since(window_start_);
+    window_loss_ = window_correct_ = window_count_ = 0;
+    window_start_ = Clock::now();
+    if (world_.rank() != 0) return;
+    const double epoch = static_cast<double>(step_) / static_cast<double>(sampler_.steps_per_epoch());
+    char text[160];
+    std::snprintf(text, sizeof(text), "epoch %.1f/%lld  loss %.4f  acc %.2f %%  %.0f images/s", epoch,
+                  static_cast<long long>(config_.get_int("epochs")), last_loss_, accuracy * 100, rate);
+    bar.update(step_, last_step_, text);
+    const profile::Scalar scalars[] = {
+        {"epoch", epoch}, {"train/loss", last_loss_}, {"train/accuracy", accuracy}, {"train/images_per_s", rate}};
+    metrics_->add(step_, scalars);
+    events_->add_scalars(step_, scalars);
+  }
+
+  // Each test image counts exactly once, whatever the number of ranks.
+  double evaluate_and_log(ProgressBar& bar) {
+    ddp_->sync_buffers();
+    model_->eval();
+    const torch::NoGradGuard no_grad;
+    const data::Share share = data::share_of(test_.size, world_.rank(), world_.size());
+    int64_t correct = 0;
+    for (int64_t begin = share.begin; begin < share.end; begin += kEvalBatch) {
+      std::vector<int64_t> indices;
+      for (int64_t i = begin; i < std::min(share.end, begin + kEvalBatch); ++i) indices.push_back(i);
+      correct +=
+          model_->forward(images(test_, indices, {}, {})).argmax(1).eq(labels(test_, indices)).sum().item<int64_t>();
+    }
+    model_->train();
+    at::Tensor total = at::tensor({correct}, at::kLong);
+    comm::all_reduce_sum(world_, total).wait();
+    const double accuracy = static_cast<double>(total.item<int64_t>()) / static_cast<double>(test_.size);
+    if (world_.rank() == 0) {
+      bar.finish();
+      std::fprintf(stderr, "step %lld: test accuracy %.2f %%\n", static_cast<long long>(step_), accuracy * 100);
+      const profile::Scalar scalars[] = {{"test/accuracy", accuracy}};
+      metrics_->add(step_, scalars);
+      events_->add_scalars(step_, scalars);
+      events_->flush();
+    }
+    window_start_ = Clock::now();
+    return accuracy;
+  }
+
+  [[nodiscard]] std::string checkpoint_root() const { return (fs::path(run_dir_) / "checkpoints").string(); }
+
+  [[nodiscard]] std::vector<std::pair<std::string, at::Tensor>> named_parameters() const {
+    std::vector<std::pair<std::string, at::Tensor>> named;
+    for (const auto& item : model_->named_parameters()) named.emplace_back(item.key(), item.value());
+    return named;
+  }
+
+  void save() {
+    ddp_->sync_buffers();
+    if (world_.rank() == 0) {
+      checkpoint::State state;
+      checkpoint::add_module_state(state, *model_);
+      checkpoint::add_optimizer_state(state, *optimizer_, named_parameters());
+      checkpoint::add_rng_state(state);
+      state.metadata["sampler.position"] = std::to_string(sampler_.position());
+      state.metadata["step"] = std::to_string(step_);
+      state.metadata["recipe"] = recipe_;
+      checkpoint::SaveOptions options;
+      options.keep_last = static_cast<int>(config_.get_int("checkpoint.keep"));
+      checkpoint::save(checkpoint_root(), step_, state, options);
+    }
+    comm::barrier(world_);
+  }
+
+  void restore() {
+    const auto loaded = checkpoint::load_latest(checkpoint_root());
+    if (!loaded) {
+      throw Error(ErrorKind::kConfig,
+                  str("[train] --resume: no complete checkpoint in ", checkpoint_root(), "; start without --resume."));
+    }
+    const auto& metadata = loaded->state.metadata;
+    auto number = [&](const char* key) {
+      const auto it = metadata.find(key);
+      if (it == metadata.end())
+        throw Error(ErrorKind::kIo, str("[train] ", loaded->path, " has no '", key, "'; it is of another program."));
+      return std::strtoll(it->second.c_str(), nullptr, 10);
+    };
+    if (const auto it = metadata.find("recipe"); it != metadata.end() && it->second != recipe_) {
+      throw Error(ErrorKind::kConfig,
+                  str("[train] ", loaded->path, " is of recipe ", it->second, ", not ", recipe_, "."));
+    }
+    checkpoint::restore_module_state(loaded->state, *model_);
+    checkpoint::restore_optimizer_state(loaded->state, *optimizer_, named_parameters());
+    checkpoint::restore_rng_state(loaded->state);
+    sampler_.set_position(number("sampler.position"));
+    step_ = number("step");
+    if (world_.rank() == 0)
+      std::fprintf(stderr, "resumed at step %lld from %s\n", static_cast<long long>(step_), loaded->path.c_str());
+  }
+
+  void open_records(bool resume) {
+    fs::create_directories(run_dir_);
+    std::ofstream out(fs::path(run_dir_) / "config.json");
+    out << config_.to_json() << "\n";
+    if (!out.flush())
+      throw Error(ErrorKind::kIo,
+                  str("[train] cannot write ", run_dir_, "/config.json; check the folder and its disk."));
+    metrics_.emplace((fs::path(run_dir_) / "metrics.jsonl").string(), resume ? step_ : -1);
+    events_.emplace((fs::path(run_dir_) / "tensorboard").string());
+    if (resume) events_->mark_restart(step_ + 1);
+  }
+
+  static constexpr int64_t kEvalBatch = 500;
+
+  const Config& config_;
+  std::string recipe_;
+  std::string run_dir_;
+  comm::Group world_;
+  data::ImageSet train_;
+  data::ImageSet test_;
+  data::PixelStats stats_;
+  data::Sampler sampler_;
+  std::shared_ptr<models::Classifier> model_;
+  std::unique_ptr<torch::optim::Optimizer> optimizer_;
+  std::optional<parallel::DistributedDataParallel<std::shared_ptr<models::Classifier>>> ddp_;
+  std::optional<profile::MetricsLog> metrics_;
+  std::optional<profile::TensorBoardWriter> events_;
+  at::Tensor stop_ = at::zeros({1}, at::kLong);
+  int64_t step_ = 0;
+  int64_t total_steps_ = 0;  ///< what the learning rate is planned for
+  int64_t last_step_ = 0;    ///< where this run ends
+  double window_loss_ = 0;
+  double window_correct_ = 0;
+  double window_count_ = 0;
+  double last_loss_ = 0;
+  Clock::time_point window_start_ = Clock::now();
+};
+
+}  // namespace
+
+TrainResult run_training(const Config& config, const std::string& run_dir, bool resume) {
+  const auto started = Clock::now();
+  std::signal(SIGINT, remember_signal);
+  std::signal(SIGTERM, remember_signal);
+  torch::set_num_threads(1);
+  Training training(config, run_dir, resume);
+  return training.run(started);
+}
+
+}  // namespace trireme::cli

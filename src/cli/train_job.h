@@ -1,0 +1,31 @@
+// The training run of `trireme train` on one rank.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "base/config.h"
+
+namespace trireme::cli {
+
+struct TrainResult {
+  std::string recipe;
+  int ranks = 1;
+  int64_t steps = 0;
+  double epochs = 0;
+  double test_accuracy = 0;  ///< share of the test images, 0 .. 1; -1 when the run was interrupted
+  double train_loss = 0;     ///< mean over the last logged steps
+  double training_s = 0;     ///< of this process's training, evaluation in between counted, start-up not
+  double start_s = 0;        ///< from the start of the rank to its first step
+  std::string run_dir;
+  bool interrupted = false;
+};
+
+/// Trains as `config` says; every rank calls it. Rank 0 writes metrics, events, checkpoints and config.json into `run_dir`.
+/// [collective, blocking]
+///
+/// resume   continue from the newest good checkpoint in run_dir, bit for bit as if the run had never stopped.
+/// Signals  SIGINT and SIGTERM end the run at the next step, with a checkpoint.
+[[nodiscard]] TrainResult run_training(const Config& config, const std::string& run_dir, bool resume);
+
+}  // namespace trireme::cli

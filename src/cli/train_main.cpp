@@ -1,0 +1,78 @@
+// trireme-train: `trireme train`. Started alone it starts its own ranks.
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "cli/train_job.h"
+#include "cli/train_settings.h"
+#include "launch/job.h"
+#include "trireme/base/error.h"
+#include "trireme/rendezvous/job_env.h"
+
+namespace trireme::cli {
+namespace {
+
+/// Ranks save a checkpoint when they are asked to end; that takes a step and a write.
+constexpr std::chrono::seconds kTimeToSave{30};
+
+void print_result(const TrainResult& result, bool json) {
+  if (json) {
+    const nlohmann::json document = {{"schema", 1},
+                                     {"recipe", result.recipe},
+                                     {"ranks", result.ranks},
+                                     {"steps", result.steps},
+                                     {"epochs", result.epochs},
+                                     {"test_accuracy", result.test_accuracy},
+                                     {"train_loss", result.train_loss},
+                                     {"training_s", result.training_s},
+                                     {"start_s", result.start_s},
+                                     {"run_dir", result.run_dir},
+                                     {"interrupted", result.interrupted}};
+    std::printf("%s\n", document.dump().c_str());
+  } else if (result.interrupted) {
+    std::printf("interrupted after step %lld; continue with: trireme train --resume %s\n",
+                static_cast<long long>(result.steps), result.run_dir.c_str());
+  } else {
+    std::printf("test accuracy %.2f %% after %.1f epochs, %lld steps, %.1f s of training on %d ranks\nrun folder: %s\n",
+                result.test_accuracy * 100, result.epochs, static_cast<long long>(result.steps), result.training_s,
+                result.ranks, result.run_dir.c_str());
+  }
+  std::fflush(stdout);
+}
+
+int train_main(int argc, char** argv) {
+  const std::optional<TrainCommand> command = parse_train_command(argc, argv);
+  if (!command) return 0;
+
+  launch::JobSpec spec;
+  spec.num_ranks = static_cast<int>(command->config.get_int("ranks"));
+  spec.run_dir = command->config.get_string("run_dir");
+  spec.grace = kTimeToSave;
+  spec.out[0] = launch::Show::kRaw;  // the result
+  spec.err[0] = launch::Show::kRaw;  // the progress bar
+  spec.announce = false;
+  if (const auto job = launch::run_self_as_ranks(argc, argv, spec)) return job->exit_code;
+
+  const rendezvous::JobEnv env = rendezvous::detect_job_env();
+  std::string run_dir = env.run_dir;
+  if (run_dir.empty()) run_dir = spec.run_dir.empty() ? "runs/alone" : spec.run_dir;
+  const TrainResult result = run_training(command->config, run_dir, command->resume.has_value());
+  if (env.rank == 0) print_result(result, command->json);
+  return 0;
+}
+
+}  // namespace
+}  // namespace trireme::cli
+
+int main(int argc, char** argv) {
+  try {
+    return trireme::cli::train_main(argc, argv);
+  } catch (const trireme::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return trireme::exit_code(error.kind());
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "[train] %s\n", error.what());
+    return 1;
+  }
+}
