@@ -21,8 +21,8 @@ struct BlockImpl : torch::nn::Module {
     }
   }
   at::Tensor forward(const at::Tensor& x_BCHW) {
-    const at::Tensor y_BCHW = norm2(conv2(at::relu_(norm1(conv1(x_BCHW)))));
-    return at::relu_(y_BCHW + (shortcut.is_empty() ? x_BCHW : shortcut->forward(x_BCHW)));
+    const at::Tensor y_BCHW = norm2(conv2(norm1(conv1(x_BCHW)).relu_()));
+    return (y_BCHW + (shortcut.is_empty() ? x_BCHW : shortcut->forward(x_BCHW))).relu_();
   }
   torch::nn::Conv2d conv1;
   torch::nn::BatchNorm2d norm1;
@@ -57,7 +57,7 @@ class ResNet final : public Classifier {
  private:
   void initialise() {
     torch::NoGradGuard no_grad;
-    for (const auto& module : modules()) {
+    for (const auto& module : modules(/*include_self=*/false)) {
       if (auto* layer = module->as<torch::nn::Conv2d>())
         torch::nn::init::kaiming_normal_(layer->weight, 0.0, torch::kFanOut, torch::kReLU);
       // Each block starts as the identity (Goyal et al., "Accurate, large minibatch SGD", 2017, section 5.1).

@@ -338,8 +338,12 @@ TrainResult run_training(const Config& config, const std::string& run_dir, bool 
   std::signal(SIGINT, remember_signal);
   std::signal(SIGTERM, remember_signal);
   torch::set_num_threads(1);
-  Training training(config, run_dir, resume);
-  return training.run(started);
+  try {
+    Training training(config, run_dir, resume);
+    return training.run(started);
+  } catch (const c10::Error& error) {
+    throw Error(ErrorKind::kInternal, str("[train] LibTorch: ", error.what_without_backtrace()));
+  }
 }
 
 }  // namespace trireme::cli
