@@ -11,9 +11,11 @@
 #include <fstream>
 #include <optional>
 
-#include "base/log.h"
+#include "base/json.h"
 #include "base/str.h"
+#include "base/torch/torch_compat.h"
 #include "cli/progress_bar.h"
+#include "comm/backends/backend_entry.h"
 #include "models/classifier.h"
 #include "profile/metrics_log.h"
 #include "profile/tensorboard_events.h"
@@ -332,6 +334,18 @@ class Training {
 };
 
 }  // namespace
+
+std::string version_json() {
+  std::string backends;
+  for (const comm::BackendEntry& entry : comm::backend_entries()) {
+    const comm::Availability availability = entry.available();
+    backends +=
+        str(backends.empty() ? "" : ", ", "{\"name\": ", json_quote(entry.name),
+            ", \"ok\": ", availability.ok ? "true" : "false", ", \"reason\": ", json_quote(availability.reason), "}");
+  }
+  return str("{\"torch_built\": ", json_quote(compiled_torch_version()),
+             ", \"torch_loaded\": ", json_quote(loaded_torch_version()), ", \"backends\": [", backends, "]}");
+}
 
 TrainResult run_training(const Config& config, const std::string& run_dir, bool resume) {
   const auto started = Clock::now();

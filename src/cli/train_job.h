@@ -21,6 +21,9 @@ struct TrainResult {
   bool interrupted = false;
 };
 
+/// {"torch_built", "torch_loaded", "backends": [{"name", "ok", "reason"}]}: what `trireme --version` asks for.
+[[nodiscard]] std::string version_json();
+
 /// Trains as `config` says; every rank calls it. Rank 0 writes metrics, events, checkpoints and config.json into `run_dir`.
 /// [collective, blocking]
 ///

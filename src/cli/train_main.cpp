@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <string_view>
 
 #include "cli/train_job.h"
 #include "cli/train_settings.h"
@@ -42,6 +43,10 @@ void print_result(const TrainResult& result, bool json) {
 }
 
 int train_main(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == "--version-json") {
+    std::printf("%s\n", version_json().c_str());
+    return 0;
+  }
   const std::optional<TrainCommand> command = parse_train_command(argc, argv);
   if (!command) return 0;
 

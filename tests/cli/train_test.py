@@ -1,0 +1,136 @@
+"""Runs trireme-train on a small set of images of its own.
+
+Oracle: the run that never stopped. A run that was stopped (at a step, or by SIGTERM in the middle of an epoch) and resumed must leave the
+very bytes of checkpoint that the whole run leaves. Files are read by their real readers where those are installed.
+"""
+import gzip
+import json
+import os
+import random
+import re
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TRAIN = os.path.abspath(sys.argv.pop(1))
+
+
+def write_idx(path, shape, values):
+    header = struct.pack(">BBBB", 0, 0, 8, len(shape)) + b"".join(struct.pack(">I", n) for n in shape)
+    with gzip.open(path, "wb", compresslevel=1) as out:
+        out.write(header + bytes(values))
+
+
+def make_images(folder, train=1501, test=203):
+    """Ten classes, each a bright row at its own height in noise. 1501 leaves an uneven last batch."""
+    rng = random.Random(20261130)
+    for stem, count in (("train", train), ("t10k", test)):
+        pixels = bytearray(rng.getrandbits(6) for _ in range(count * 28 * 28))
+        labels = bytearray(i % 10 for i in range(count))
+        for i, label in enumerate(labels):
+            begin = i * 784 + (2 + 2 * label) * 28
+            pixels[begin:begin + 28] = b"\xff" * 28
+        write_idx(os.path.join(folder, stem + "-images-idx3-ubyte.gz"), (count, 28, 28), pixels)
+        write_idx(os.path.join(folder, stem + "-labels-idx1-ubyte.gz"), (count,), labels)
+
+
+class TrainTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory()
+        cls.data = os.path.join(cls.folder.name, "data")
+        os.mkdir(cls.data)
+        make_images(cls.data)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.folder.cleanup()
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def train(self, run, *flags, code=0):
+        env = {k: v for k, v in os.environ.items() if not k.startswith("TRIREME_")}
+        command = [TRAIN, "--data", self.data, "--run-dir", self.path(run), "--json", *flags]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env, cwd=self.folder.name)
+        self.assertEqual(done.returncode, code, done.stderr)
+        return json.loads(done.stdout) if code == 0 else done.stderr
+
+    def tensors(self, run, step):
+        with open(self.path(f"{run}/checkpoints/step-{step}/model-00001-of-00001.safetensors"), "rb") as f:
+            return f.read()
+
+    def test_learns_and_leaves_its_records(self):
+        result = self.train("whole", "--recipe", "mlp", "--epochs", "4", "--global-batch", "64")
+        self.assertGreater(result["test_accuracy"], 0.9)  # a bright row tells the class; chance is 0.1
+        self.assertEqual(result["ranks"], 2)
+        with open(self.path("whole/metrics.jsonl")) as f:
+            rows = [json.loads(line) for line in f]
+        self.assertEqual(rows[-1]["step"], 4 * 24)
+        with open(self.path("whole/config.json")) as f:
+            config = json.load(f)
+        self.assertEqual(config["config"]["epochs"], 4)
+        self.assertIn("--epochs", config["origin"]["epochs"])
+        self.assertIn("recipe", config["origin"]["optim.learning_rate"])
+        for name in ("logs/rank0.err", "logs/rank1.err", "trace/rank0.trace", "trace/rank1.trace"):
+            self.assertTrue(os.path.exists(self.path("whole/" + name)), name)
+
+    def test_tensorboard_reads_the_events(self):
+        try:
+            from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+        except ImportError:
+            self.skipTest("the Python package tensorboard is not installed")
+        self.train("board", "--recipe", "mlp", "--max-steps", "40", "--global-batch", "64")
+        events = EventAccumulator(self.path("board/tensorboard"))
+        events.Reload()
+        self.assertEqual([e.step for e in events.Scalars("train/loss")], [20, 24, 40])
+
+    def test_resumed_run_equals_the_whole_one_bit_for_bit(self):
+        for recipe in ("mlp", "resnet", "vit"):
+            with self.subTest(recipe=recipe):
+                flags = ("--recipe", recipe, "--global-batch", "64", "--epochs", "2")
+                self.train("a-" + recipe, *flags, "--max-steps", "30")
+                self.train("b-" + recipe, *flags, "--max-steps", "11")
+                self.train("b-" + recipe, "--resume", self.path("b-" + recipe), "--max-steps", "30")
+                self.assertEqual(self.tensors("a-" + recipe, 30), self.tensors("b-" + recipe, 30))
+
+    def test_sigterm_saves_and_the_run_goes_on_from_there(self):
+        flags = ["--recipe", "mlp", "--global-batch", "16", "--epochs", "20", "--set", "log.every=1"]
+        self.train("whole-term", *flags, "--max-steps", "600")
+        command = [TRAIN, "--data", self.data, "--run-dir", self.path("term"), "--json", *flags, "--max-steps", "600"]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder.name)
+        # The first line of metrics is the event: training is under way.
+        metrics = self.path("term/metrics.jsonl")
+        while process.poll() is None and not (os.path.exists(metrics) and os.path.getsize(metrics) > 0):
+            pass
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+        stopped = re.search(r'"steps":(\d+)', out)
+        self.assertIsNotNone(stopped, err)
+        self.assertLess(int(stopped.group(1)), 600)
+        self.train("term", "--resume", self.path("term"))
+        self.assertEqual(self.tensors("term", 600), self.tensors("whole-term", 600))
+
+    def test_wrong_use_is_named(self):
+        cases = [
+            (["--recipe", "resnett"], "resnett"),
+            (["--set", "optim.learning_rat=1"], "optim.learning_rate"),
+            (["--epochs", "zero"], "--epochs"),
+            (["--resume", self.path("nowhere")], "nowhere"),
+        ]
+        for flags, words in cases:
+            with self.subTest(flags=flags):
+                self.assertIn(words, self.train("wrong", *flags, code=2))
+
+    def test_missing_data_is_named(self):
+        done = subprocess.run([TRAIN, "--data", self.path("no-data"), "--run-dir", self.path("none"), "--ranks", "1"], capture_output=True,
+                              text=True, timeout=60, cwd=self.folder.name)
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("no-data", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
