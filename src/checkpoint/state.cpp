@@ -16,7 +16,9 @@ namespace {
 constexpr const char* kModelPrefix = "model.";
 constexpr const char* kCpuGenerator = "rng.cpu";
 
-std::string describe(const at::Tensor& tensor) { return str(c10::toString(tensor.scalar_type()), " [", join(tensor.sizes()), "]"); }
+std::string describe(const at::Tensor& tensor) {
+  return str(c10::toString(tensor.scalar_type()), " [", join(tensor.sizes()), "]");
+}
 
 NamedParameters tensors_of(const torch::nn::Module& module) {
   NamedParameters tensors;
