@@ -81,6 +81,8 @@ def check_file(name, text, table):
                 faults.append(f"{where}: a public header includes {header}, which is not installed")
                 continue
             target = header
+            if target.startswith("models/") and part == "cli/torch":  # recipes/models, which train_* trains
+                continue
         else:
             continue
         target_part = part_of(target, table)
