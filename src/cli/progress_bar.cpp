@@ -14,15 +14,11 @@ constexpr std::chrono::seconds kNewLine{10};
 
 }  // namespace
 
-ProgressBar::ProgressBar()
-    : terminal_(isatty(STDERR_FILENO) == 1), start_(Clock::now()), last_draw_(start_ - kNewLine) {}
+ProgressBar::ProgressBar(int64_t done)
+    : terminal_(isatty(STDERR_FILENO) == 1), start_(Clock::now()), last_draw_(start_ - kNewLine), first_done_(done) {}
 
 void ProgressBar::update(int64_t done, int64_t total, const std::string& text) {
   const auto now = Clock::now();
-  if (first_done_ < 0) {
-    first_done_ = done;
-    start_ = now;
-  }
   if (done < total &&
       now - last_draw_ < (terminal_ ? std::chrono::milliseconds(kRedraw) : std::chrono::milliseconds(kNewLine)))
     return;

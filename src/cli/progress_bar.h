@@ -9,7 +9,8 @@ namespace trireme::cli {
 
 class ProgressBar {
  public:
-  ProgressBar();
+  /// `done` of the steps were done before, by the run that is resumed.
+  explicit ProgressBar(int64_t done = 0);
   /// `text` says what the numbers are. Draws at most ten times a second; the last step always.
   void update(int64_t done, int64_t total, const std::string& text);
   /// Ends the line, so that what follows starts on its own.
@@ -20,7 +21,7 @@ class ProgressBar {
   bool terminal_;
   Clock::time_point start_;
   Clock::time_point last_draw_;
-  int64_t first_done_ = -1;
+  int64_t first_done_;
   bool open_line_ = false;
 };
 

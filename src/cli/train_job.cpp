@@ -121,12 +121,14 @@ class Training {
     result.run_dir = run_dir_;
     result.start_s = seconds_since(started);
     const auto begin = Clock::now();
-    ProgressBar bar;
+    ProgressBar bar(step_);
     model_->train();
     while (step_ < last_step_ && !stop_asked()) {
       train_step();
       const bool end_of_epoch = step_ % sampler_.steps_per_epoch() == 0;
-      if (step_ % config_.get_int("log.every") == 0 || step_ == last_step_ || end_of_epoch) log_window(bar);
+      const bool due = step_ % config_.get_int("log.every") == 0 || end_of_epoch;
+      // A run that ends between two lines shows what it has, but the window stays open: the resumed run goes on with it.
+      if (due || step_ == last_step_) log_window(bar, due);
       const int64_t epochs_done = step_ / sampler_.steps_per_epoch();
       if (end_of_epoch && step_ < last_step_ && epochs_done % config_.get_int("checkpoint.every_epochs") == 0) {
         evaluate_and_log(bar);
@@ -179,6 +181,7 @@ class Training {
 
     const double rate = learning_rate_at(step_, total_steps_, config_.get_double("optim.warmup"),
                                          config_.get_double("optim.learning_rate"));
+    learning_rate_ = rate;
     for (auto& group : optimizer_->param_groups()) group.options().set_lr(rate);
     optimizer_->zero_grad();
     const at::Tensor logits = ddp_->forward(x);
@@ -194,23 +197,28 @@ class Training {
     window_count_ += weight * static_cast<double>(slice.indices.size());
   }
 
-  void log_window(ProgressBar& bar) {
+  void log_window(ProgressBar& bar, bool close_window) {
     at::Tensor sums = at::tensor({window_loss_, window_correct_, window_count_}, at::kDouble);
     comm::all_reduce_sum(world_, sums).wait();
     const auto* values = sums.data_ptr<double>();
     last_loss_ = values[0] / values[2];
     const double accuracy = values[1] / values[2];
     const double rate = values[2] / seconds_since(window_start_);
-    window_loss_ = window_correct_ = window_count_ = 0;
-    window_start_ = Clock::now();
+    if (close_window) {
+      window_loss_ = window_correct_ = window_count_ = 0;
+      window_start_ = Clock::now();
+    }
     if (world_.rank() != 0) return;
     const double epoch = static_cast<double>(step_) / static_cast<double>(sampler_.steps_per_epoch());
     char text[160];
     std::snprintf(text, sizeof(text), "epoch %.1f/%lld  loss %.4f  acc %.2f %%  %.0f images/s", epoch,
                   static_cast<long long>(config_.get_int("epochs")), last_loss_, accuracy * 100, rate);
     bar.update(step_, last_step_, text);
-    const profile::Scalar scalars[] = {
-        {"epoch", epoch}, {"train/loss", last_loss_}, {"train/accuracy", accuracy}, {"train/images_per_s", rate}};
+    const profile::Scalar scalars[] = {{"epoch", epoch},
+                                       {"train/loss", last_loss_},
+                                       {"train/accuracy", accuracy},
+                                       {"train/learning_rate", learning_rate_},
+                                       {"train/images_per_s", rate}};
     metrics_->add(step_, scalars);
     events_->add_scalars(step_, scalars);
   }
@@ -252,13 +260,33 @@ class Training {
     return named;
   }
 
+  // What each rank has added up since the last line of metrics: {ranks, 3}. Without it the first line after resuming would differ.
+  [[nodiscard]] at::Tensor gather_windows() {
+    const at::Tensor mine = at::tensor({window_loss_, window_correct_, window_count_}, at::kDouble);
+    at::Tensor all = at::empty({world_.size(), 3}, at::kDouble);
+    comm::all_gather_base(world_, all, mine).wait();
+    return all;
+  }
+
+  void restore_windows(const at::Tensor& all) {
+    // Another number of ranks: rank 0 takes them all, since only sums over ranks are shown.
+    const bool same_ranks = all.size(0) == world_.size();
+    if (!same_ranks && world_.rank() != 0) return;
+    const at::Tensor mine = same_ranks ? all[world_.rank()] : all.sum(0);
+    window_loss_ = mine[0].item<double>();
+    window_correct_ = mine[1].item<double>();
+    window_count_ = mine[2].item<double>();
+  }
+
   void save() {
     ddp_->sync_buffers();
+    const at::Tensor windows = gather_windows();
     if (world_.rank() == 0) {
       checkpoint::State state;
       checkpoint::add_module_state(state, *model_);
       checkpoint::add_optimizer_state(state, *optimizer_, named_parameters());
       checkpoint::add_rng_state(state);
+      state.tensors["train.window"] = windows;
       state.metadata["sampler.position"] = std::to_string(sampler_.position());
       state.metadata["step"] = std::to_string(step_);
       state.metadata["recipe"] = recipe_;
@@ -291,6 +319,8 @@ class Training {
     checkpoint::restore_rng_state(loaded->state);
     sampler_.set_position(number("sampler.position"));
     step_ = number("step");
+    if (const auto it = loaded->state.tensors.find("train.window"); it != loaded->state.tensors.end())
+      restore_windows(it->second);
     if (world_.rank() == 0)
       std::fprintf(stderr, "resumed at step %lld from %s\n", static_cast<long long>(step_), loaded->path.c_str());
   }
@@ -302,7 +332,7 @@ class Training {
     if (!out.flush())
       throw Error(ErrorKind::kIo,
                   str("[train] cannot write ", run_dir_, "/config.json; check the folder and its disk."));
-    metrics_.emplace((fs::path(run_dir_) / "metrics.jsonl").string(), resume ? step_ : -1);
+    metrics_.emplace((fs::path(run_dir_) / "metrics.jsonl").string(), resume ? step_ : 0);
     events_.emplace((fs::path(run_dir_) / "tensorboard").string());
     if (resume) events_->mark_restart(step_ + 1);
   }
@@ -330,6 +360,7 @@ class Training {
   double window_correct_ = 0;
   double window_count_ = 0;
   double last_loss_ = 0;
+  double learning_rate_ = 0;  ///< of the last step
   Clock::time_point window_start_ = Clock::now();
 };
 

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -23,15 +25,15 @@ std::vector<Setting> train_settings() {
       {"epochs", int64_t{0}, "passes over the training images", {}, 1, 1e6},
       {"max_steps", int64_t{0}, "end after so many optimizer steps; 0: all epochs", {}, 0, 1e12},
       {"global_batch", int64_t{0}, "images per optimizer step, over all ranks", {}, 1, 1e9},
-      {"seed", int64_t{1}, "of initialisation, order and augmentation", {}, 0, 9e15},
+      {"seed", int64_t{1}, "seed of initialisation, order and augmentation", {}, 0, 9e15},
       {"run_dir", std::string(), "run folder; empty: runs/<date>-<job id>"},
       {"data.dir", std::string("/usr/share/datasets/fashion-mnist"),
        "folder of IDX files (train-images-idx3-ubyte[.gz], ...)"},
       {"data.flip", true, "flip every second training image left-right"},
       {"data.max_shift", int64_t{0}, "shift training images by up to so many pixels", {}, 0, 27},
-      {"optim.learning_rate", 0.0, "at its peak", {}, 0, 1e3},
-      {"optim.momentum", 0.9, "of SGD, with Nesterov's form", {}, 0, 1},
-      {"optim.weight_decay", 0.0, "for weights, not for biases and norms", {}, 0, 1e3},
+      {"optim.learning_rate", 0.0, "learning rate at its peak; rises linearly, then falls linearly to 0", {}, 0, 1e3},
+      {"optim.momentum", 0.9, "of SGD (resnet, mlp), Nesterov's form", {}, 0, 1},
+      {"optim.weight_decay", 0.0, "of weights, not of biases and norms", {}, 0, 1e3},
       {"optim.label_smoothing", 0.05, "share of the target spread over all classes", {}, 0, 1},
       {"optim.warmup", 0.2, "share of all steps in which the learning rate rises", {}, 0, 1},
       {"ddp.bucket_bytes", int64_t{25} << 20, "bytes of gradients per bucket", {}, 1, 1.1e12},
@@ -45,30 +47,62 @@ std::vector<Setting> train_settings() {
   };
 }
 
-// Defaults that differ by recipe: measured on two cores (docs/build.md), resnet 91.9 to 92.4 %, vit 87 to 88 %.
+constexpr std::array<const char*, 3> kRecipes = {"resnet", "vit", "mlp"};
+
+// Defaults that differ by recipe, in the order of kRecipes: measured on two cores (docs/cli.md).
+struct RecipeDefault {
+  const char* key;
+  std::array<JsonScalar, kRecipes.size()> values;
+};
+const std::vector<RecipeDefault>& recipe_defaults() {
+  static const std::vector<RecipeDefault> table = {
+      {"epochs", {int64_t{8}, int64_t{10}, int64_t{3}}},
+      {"global_batch", {int64_t{256}, int64_t{256}, int64_t{256}}},
+      {"optim.learning_rate", {0.2, 2e-3, 0.05}},
+      {"optim.weight_decay", {5e-4, 0.05, 5e-4}},
+  };
+  return table;
+}
+
 void apply_recipe_defaults(Config& config) {
-  const std::string recipe = config.get_string("recipe");
-  const std::string place = "recipe " + recipe;
-  const bool vit = recipe == "vit";
-  config.set_default("epochs", recipe == "resnet" ? int64_t{8} : vit ? int64_t{10} : int64_t{3}, place);
-  config.set_default("global_batch", int64_t{256}, place);
-  config.set_default("optim.learning_rate", vit ? 2e-3 : recipe == "mlp" ? 0.05 : 0.2, place);
-  config.set_default("optim.weight_decay", vit ? 0.05 : 5e-4, place);
+  const std::string& recipe = config.get_string("recipe");
+  const auto which = static_cast<size_t>(std::find(kRecipes.begin(), kRecipes.end(), recipe) - kRecipes.begin());
+  for (const RecipeDefault& row : recipe_defaults())
+    config.set_default(row.key, row.values.at(which), "recipe " + recipe);
+}
+
+// "0.2 (vit 0.002, mlp 0.05)"
+std::string default_text(const Setting& setting) {
+  for (const RecipeDefault& row : recipe_defaults()) {
+    if (setting.key != row.key) continue;
+    std::string others;
+    for (size_t i = 1; i < kRecipes.size(); ++i) {
+      if (row.values[i] == row.values[0]) continue;
+      others += str(others.empty() ? " (" : ", ", kRecipes[i], " ", to_json(row.values[i]));
+    }
+    return to_json(row.values[0]) + (others.empty() ? "" : others + ")");
+  }
+  return to_json(setting.default_value);
 }
 
 struct Flag {
   const char* name;
   const char* key;
+  const char* value;
+  const char* group;
 };
-constexpr Flag kFlags[] = {{"--recipe", "recipe"},
-                           {"--ranks", "ranks"},
-                           {"--epochs", "epochs"},
-                           {"--max-steps", "max_steps"},
-                           {"--global-batch", "global_batch"},
-                           {"--lr", "optim.learning_rate"},
-                           {"--seed", "seed"},
-                           {"--data", "data.dir"},
-                           {"--run-dir", "run_dir"}};
+constexpr const char* kWhat = "What to train";
+constexpr const char* kHow = "How";
+constexpr const char* kRun = "The run";
+constexpr Flag kFlags[] = {{"--recipe", "recipe", "NAME", kWhat},
+                           {"--data", "data.dir", "FOLDER", kWhat},
+                           {"--epochs", "epochs", "N", kHow},
+                           {"--max-steps", "max_steps", "N", kHow},
+                           {"--global-batch", "global_batch", "N", kHow},
+                           {"--lr", "optim.learning_rate", "X", kHow},
+                           {"--seed", "seed", "N", kHow},
+                           {"--ranks", "ranks", "N", kRun},
+                           {"--run-dir", "run_dir", "FOLDER", kRun}};
 
 std::string help_of(const Config& config, const char* key) {
   for (const Setting& setting : config.settings()) {
@@ -77,11 +111,14 @@ std::string help_of(const Config& config, const char* key) {
   return {};
 }
 
+constexpr size_t kHelpColumn = 52;
+
 std::string footer(const Config& config) {
-  std::string text = "Settings for --set and files, with defaults (0: by recipe):\n";
+  std::string text = "Settings, for --set KEY=VALUE, the environment and files, with their defaults:\n";
   for (const Setting& setting : config.settings()) {
-    text += str("  ", setting.key, " = ", to_json(setting.default_value),
-                std::string(setting.key.size() < 26 ? 26 - setting.key.size() : 1, ' '), setting.help, "\n");
+    std::string line = str("  ", setting.key, " = ", default_text(setting));
+    if (line.size() < kHelpColumn) line.resize(kHelpColumn, ' ');
+    text += str(line, "  ", setting.help, "\n");
   }
   text +=
       "\nStrength: flags > environment (TRIREME_TRAIN_OPTIM_LEARNING_RATE, ...) > --config file > default.\n"
@@ -103,6 +140,15 @@ void load_run_config(Config& config, const std::string& run_dir) {
     throw Error(ErrorKind::kConfig, str("[train] ", path, " is not the config.json of a run."));
   }
   config.load_json(document["config"].dump(), path);
+}
+
+// Two runs in one folder would mix their metrics, and the older one's checkpoints could be taken for the newer one's.
+void refuse_used_folder(const std::string& run_dir) {
+  std::error_code ignored;
+  if (run_dir.empty() || fs::is_empty(fs::path(run_dir) / "checkpoints", ignored) || ignored) return;
+  throw Error(ErrorKind::kConfig,
+              str("[train] '", run_dir, "' holds the checkpoints of an earlier run; continue it with --resume ",
+                  run_dir, ", or give another --run-dir."));
 }
 
 }  // namespace
@@ -133,20 +179,28 @@ std::optional<TrainCommand> parse_train_command(int argc, char** argv) {
   app.footer(footer(command.config));
   std::vector<std::string> values(std::size(kFlags));
   for (size_t i = 0; i < std::size(kFlags); ++i)
-    app.add_option(kFlags[i].name, values[i], help_of(command.config, kFlags[i].key));
+    app.add_option(kFlags[i].name, values[i], help_of(command.config, kFlags[i].key))
+        ->type_name(kFlags[i].value)
+        ->group(kFlags[i].group);
   std::string file;
   std::string resume;
   std::vector<std::string> assignments;
-  app.add_option("--config", file, "JSON file of settings");
-  app.add_option("--set", assignments, "a.b=value, any setting below; may be repeated")->expected(1)->take_all();
+  app.add_option("--config", file, "JSON file of settings")->type_name("FILE")->group(kHow);
+  app.add_option("--set", assignments, "any setting below; may be repeated")
+      ->expected(1)
+      ->take_all()
+      ->type_name("KEY=VALUE")
+      ->group(kHow);
   const auto* resume_option =
       app.add_option("--resume", resume, "continue the run in this folder (default: the newest under runs/)")
-          ->expected(0, 1);
-  app.add_flag("--json", command.json, "print the result as JSON on stdout");
+          ->expected(0, 1)
+          ->type_name("[FOLDER]")
+          ->group(kRun);
+  app.add_flag("--json", command.json, "print the result as JSON on stdout")->group(kRun);
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    if (isatty(STDOUT_FILENO) >= 0) std::fputs(app.help().c_str(), stdout);
+    std::fputs(app.help().c_str(), stdout);
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
     throw Error(ErrorKind::kConfig, str("[train] ", error.what(), ". 'trireme train --help' lists what there is."));
@@ -157,7 +211,7 @@ std::optional<TrainCommand> parse_train_command(int argc, char** argv) {
     command.config.set("run_dir", *command.resume, Origin::kFile, "--resume");
   }
   if (!file.empty()) command.config.load_file(file);
-  command.config.load_environment("TRIREME_TRAIN_", ::environ);
+  command.config.load_environment("TRIREME_TRAIN", ::environ);
   for (size_t i = 0; i < std::size(kFlags); ++i) {
     if (!values[i].empty())
       command.config.set_text(kFlags[i].key, values[i], Origin::kFlag, str("flag ", kFlags[i].name));
@@ -165,6 +219,7 @@ std::optional<TrainCommand> parse_train_command(int argc, char** argv) {
   for (const std::string& assignment : assignments)
     command.config.set_assignment(assignment, Origin::kFlag, "flag --set");
   apply_recipe_defaults(command.config);
+  if (!command.resume) refuse_used_folder(command.config.get_string("run_dir"));
   return command;
 }
 

@@ -52,8 +52,9 @@ class TrainTest(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.folder.name, name)
 
-    def train(self, run, *flags, code=0):
+    def train(self, run, *flags, code=0, environment=None):
         env = {k: v for k, v in os.environ.items() if not k.startswith("TRIREME_")}
+        env.update(environment or {})
         command = [TRAIN, "--data", self.data, "--run-dir", self.path(run), "--json", *flags]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env, cwd=self.folder.name)
         self.assertEqual(done.returncode, code, done.stderr)
@@ -78,6 +79,53 @@ class TrainTest(unittest.TestCase):
         for name in ("logs/rank0.err", "logs/rank1.err", "trace/rank0.trace", "trace/rank1.trace"):
             self.assertTrue(os.path.exists(self.path("whole/" + name)), name)
 
+    def metrics(self, run):
+        with open(self.path(run + "/metrics.jsonl")) as f:
+            rows = [json.loads(line) for line in f]
+        for row in rows:
+            row.pop("train/images_per_s", None)
+        return rows
+
+    def test_environment_is_weaker_than_flags_and_unknown_names_are_refused(self):
+        env = {"TRIREME_TRAIN_OPTIM_MOMENTUM": "0.5", "TRIREME_TRAIN_GLOBAL_BATCH": "128"}
+        self.train("env", "--recipe", "mlp", "--max-steps", "1", "--global-batch", "64", environment=env)
+        with open(self.path("env/config.json")) as f:
+            config = json.load(f)
+        self.assertEqual(config["config"]["optim"]["momentum"], 0.5)
+        self.assertIn("TRIREME_TRAIN_OPTIM_MOMENTUM", config["origin"]["optim.momentum"])
+        self.assertEqual(config["config"]["global_batch"], 64)
+        err = self.train("env2", code=2, environment={"TRIREME_TRAIN_OPTIM_MOMENTUN": "0.5"})
+        self.assertIn("did you mean 'TRIREME_TRAIN_OPTIM_MOMENTUM'", err)
+
+    def test_help_is_the_golden_text(self):
+        """Written by: trireme-train --help > tests/golden/cli/train_help.txt"""
+        golden = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden/cli/train_help.txt")
+        with open(golden) as f:
+            want = f.read()
+        self.assertEqual(subprocess.run([TRAIN, "--help"], capture_output=True, text=True, timeout=60).stdout, want)
+
+    def test_used_folder_is_refused(self):
+        self.train("used", "--recipe", "mlp", "--max-steps", "1")
+        self.assertIn("--resume", self.train("used", "--recipe", "mlp", "--max-steps", "1", code=2))
+
+    def test_any_number_of_ranks_follows_one_process_on_the_whole_batch(self):
+        """Oracle: --ranks 1, which sees the whole batch; mlp has no BatchNorm. 24 steps, the last of 29 images; 3 ranks get uneven shares.
+
+        Only the order of f32 sums differs. The longest sum has k = 784 + 128 + 64 terms (inputs, hidden units, batch), so each step moves
+        a value by at most k * 2^-24 of its size, and the learning rate is small enough that steps do not amplify it: 24 steps, 24 times that.
+        """
+        bound = 24 * (784 + 128 + 64) * 2.0 ** -24
+        rows = {}
+        for ranks in (1, 2, 3):
+            run = "ranks%d" % ranks
+            self.train(run, "--recipe", "mlp", "--epochs", "1", "--global-batch", "64", "--ranks", str(ranks), "--set", "log.every=1")
+            rows[ranks] = [row["train/loss"] for row in self.metrics(run) if "train/loss" in row]
+            self.assertEqual(len(rows[ranks]), 24)
+        self.assertGreater(rows[1][0], 2 * rows[1][-1])  # it moves, so that equality means something
+        for ranks in (2, 3):
+            for step, (want, got) in enumerate(zip(rows[1], rows[ranks])):
+                self.assertLess(abs(got - want), bound * want, f"{ranks} ranks, step {step + 1}: {got} and {want}")
+
     def test_tensorboard_reads_the_events(self):
         try:
             from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -96,6 +144,9 @@ class TrainTest(unittest.TestCase):
                 self.train("b-" + recipe, *flags, "--max-steps", "11")
                 self.train("b-" + recipe, "--resume", self.path("b-" + recipe), "--max-steps", "30")
                 self.assertEqual(self.tensors("a-" + recipe, 30), self.tensors("b-" + recipe, 30))
+                # The losses too: 11 lies in the middle of a window of 20 steps. The stopped run's own evaluation is a row more.
+                rows = [row for row in self.metrics("b-" + recipe) if row["step"] != 11]
+                self.assertEqual(self.metrics("a-" + recipe), rows)
 
     def test_sigterm_saves_and_the_run_goes_on_from_there(self):
         flags = ["--recipe", "mlp", "--global-batch", "16", "--epochs", "20", "--set", "log.every=1"]

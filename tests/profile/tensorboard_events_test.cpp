@@ -1,5 +1,5 @@
 // Oracle: bytes written out by hand from the protobuf and TFRecord descriptions. TensorBoard itself reads our files in
-// tests/cli/tensorboard_reads_test.
+// tests/cli/train_test.py.
 #include "profile/tensorboard_events.h"
 
 #include <gmock/gmock.h>
