@@ -165,6 +165,29 @@ class TrainTest(unittest.TestCase):
         self.train("term", "--resume", self.path("term"))
         self.assertEqual(self.tensors("term", 600), self.tensors("whole-term", 600))
 
+    def test_python_safetensors_reads_the_checkpoint(self):
+        self.train("shard", "--recipe", "mlp", "--max-steps", "2")
+        shard = self.path("shard/checkpoints/step-2/model-00001-of-00001.safetensors")
+        # The format by hand: length, JSON, bytes.
+        with open(shard, "rb") as f:
+            size, = struct.unpack("<Q", f.read(8))
+            header = json.loads(f.read(size))
+            data = f.read()
+        self.assertEqual(header["model.hidden.weight"]["shape"], [128, 784])
+        self.assertTrue(any(name.startswith("optim.") for name in header))
+        try:
+            from safetensors import safe_open
+            import numpy  # noqa: F401  what the package makes of tensors here
+        except ImportError:
+            self.skipTest("the Python packages safetensors and numpy are not installed; the file was only parsed by hand")
+        with safe_open(shard, framework="np") as opened:
+            self.assertEqual(sorted(opened.keys()), sorted(name for name in header if name != "__metadata__"))
+            for name in opened.keys():
+                tensor = opened.get_tensor(name)
+                self.assertEqual(list(tensor.shape), header[name]["shape"])
+                begin, end = header[name]["data_offsets"]
+                self.assertEqual(tensor.tobytes(), data[begin:end], name)
+
     def test_wrong_use_is_named(self):
         cases = [
             (["--recipe", "resnett"], "resnett"),
