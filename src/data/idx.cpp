@@ -61,7 +61,7 @@ class Input {
 
 std::string existing(const std::string& folder, const std::string& name) {
   std::error_code ignored;
-  const std::string plain = folder + '/' + name;
+  std::string plain = folder + '/' + name;
   if (std::filesystem::exists(plain, ignored)) return plain;
   return plain + ".gz";
 }

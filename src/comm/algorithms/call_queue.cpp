@@ -119,7 +119,7 @@ struct CallQueue::Impl {
   bool stopping = false;
   std::thread progress;
 
-  void push(CallPtr call) {
+  void push(const CallPtr& call) {
     Call* raw = call.get();
     raw->owners.fetch_add(1, std::memory_order_relaxed);  // the list's own
     (tail == nullptr ? head : tail->next) = raw;
