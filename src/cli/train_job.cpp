@@ -9,7 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <optional>
+#include <memory>
 
 #include "base/json.h"
 #include "base/str.h"
@@ -84,6 +84,8 @@ double learning_rate_at(int64_t step, int64_t total, double warmup_share, double
                                         static_cast<double>(std::max<int64_t>(1, total - warmup)));
 }
 
+using Ddp = parallel::DistributedDataParallel<std::shared_ptr<models::Classifier>>;
+
 /// One rank's training: what lives from the first step to the last.
 class Training {
  public:
@@ -110,7 +112,7 @@ class Training {
     options.bucket_bytes = config.get_int("ddp.bucket_bytes");
     options.first_bucket_bytes = std::min<int64_t>(options.first_bucket_bytes, options.bucket_bytes);
     parallel::set_ddp_option(options, "gradients", config.get_string("ddp.gradients"));
-    ddp_.emplace(world_, model_, options);
+    ddp_ = std::make_unique<Ddp>(world_, model_, options);
     if (world_.rank() == 0) open_records(resume);
   }
 
@@ -332,8 +334,9 @@ class Training {
     if (!out.flush())
       throw Error(ErrorKind::kIo,
                   str("[train] cannot write ", run_dir_, "/config.json; check the folder and its disk."));
-    metrics_.emplace((fs::path(run_dir_) / "metrics.jsonl").string(), resume ? step_ : 0);
-    events_.emplace((fs::path(run_dir_) / "tensorboard").string());
+    metrics_ =
+        std::make_unique<profile::MetricsLog>((fs::path(run_dir_) / "metrics.jsonl").string(), resume ? step_ : 0);
+    events_ = std::make_unique<profile::TensorBoardWriter>((fs::path(run_dir_) / "tensorboard").string());
     if (resume) events_->mark_restart(step_ + 1);
   }
 
@@ -349,9 +352,9 @@ class Training {
   data::Sampler sampler_;
   std::shared_ptr<models::Classifier> model_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
-  std::optional<parallel::DistributedDataParallel<std::shared_ptr<models::Classifier>>> ddp_;
-  std::optional<profile::MetricsLog> metrics_;
-  std::optional<profile::TensorBoardWriter> events_;
+  std::unique_ptr<Ddp> ddp_;
+  std::unique_ptr<profile::MetricsLog> metrics_;  ///< rank 0 only, like events_
+  std::unique_ptr<profile::TensorBoardWriter> events_;
   at::Tensor stop_ = at::zeros({1}, at::kLong);
   int64_t step_ = 0;
   int64_t total_steps_ = 0;  ///< what the learning rate is planned for

@@ -127,7 +127,9 @@ TEST(CheckpointFolder, FailedWriteLeavesTheOneBefore) {
   waitpid(child, &status, 0);
   ASSERT_EQ(WEXITSTATUS(status), 42);
   EXPECT_EQ(num_leftovers(dir.path()), 0);
-  EXPECT_EQ(read_latest(dir.path())->step, 1);
+  const auto kept = read_latest(dir.path());
+  ASSERT_TRUE(kept.has_value());
+  EXPECT_EQ(kept->step, 1);
 }
 
 TEST(CheckpointFolder, KilledAtSeededMomentsIsWhole) {

@@ -37,7 +37,8 @@ void reduce_and_check(Communicator& comm, uint64_t number, size_t count) {
   std::vector<float> x(count, static_cast<float>(comm.rank() + 1));
   const Segment all[] = {{x.data(), x.data(), count}};
   comm.all_reduce(sum_call(number, count), all);
-  const auto want = static_cast<float>(comm.size() * (comm.size() + 1) / 2);
+  const int sum = comm.size() * (comm.size() + 1) / 2;
+  const auto want = static_cast<float>(sum);
   for (const float got : x) {
     if (got != want) throw Error(ErrorKind::kInternal, str("got ", got, " in place of ", want));
   }

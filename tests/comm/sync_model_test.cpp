@@ -26,6 +26,7 @@ struct NamedProgram {
   std::string name;
   std::function<std::unique_ptr<model::Program>()> make;
 };
+// NOLINTNEXTLINE(readability-identifier-naming): gtest looks for this name
 void PrintTo(const NamedProgram& program, std::ostream* out) { *out << program.name; }
 
 template <typename P, typename... Args>
@@ -35,7 +36,6 @@ NamedProgram named(std::string name, Args... args) {
 
 constexpr auto kSpin = Waiting::kSpin;
 constexpr auto kSleep = Waiting::kSleep;
-constexpr auto kEither = Waiting::kEither;
 
 /// What must hold in every execution, of the protocol as it is.
 std::vector<NamedProgram> programs() {

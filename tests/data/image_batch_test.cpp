@@ -56,8 +56,8 @@ TEST(ImageBatch, DrawsEveryFlipAndShiftAndNothingElse) {
             const int from_y = y + dy;
             const int from_x = flip ? 2 - (x + dx) : x + dx;
             const bool inside = from_y >= 0 && from_y < 2 && from_x >= 0 && from_x < 3;
-            image.push_back(inside ? static_cast<float>(set.pixels[static_cast<size_t>(3 * from_y + from_x)]) / 255.0F
-                                   : 0.0F);
+            const int at = 3 * from_y + from_x;
+            image.push_back(inside ? static_cast<float>(set.pixels[static_cast<size_t>(at)]) / 255.0F : 0.0F);
           }
         }
         possible.insert(image);
@@ -65,7 +65,7 @@ TEST(ImageBatch, DrawsEveryFlipAndShiftAndNothingElse) {
     }
   }
   const std::vector<int64_t> indices(400, 0);
-  std::vector<float> out(400 * 6);
+  std::vector<float> out(size_t{400} * 6);
   fill_images(set, indices, {0, 1}, {.flip = true, .max_shift = 1}, {.seed = 3, .step = 5, .first_slot = 0}, out);
   std::set<std::vector<float>> seen;
   for (size_t i = 0; i < 400; ++i) {
@@ -81,10 +81,10 @@ TEST(ImageBatch, DoesNotDependOnTheSplitOverRanks) {
   const ImageSet set = two_images();
   const std::vector<int64_t> indices = {0, 1, 0, 0, 1, 1, 0};
   const AugmentOptions augment{.flip = true, .max_shift = 1};
-  std::vector<float> whole(7 * 6);
+  std::vector<float> whole(size_t{7} * 6);
   fill_images(set, indices, {0, 1}, augment, {9, 4, 0}, whole);
   for (size_t cut = 0; cut <= 7; ++cut) {
-    std::vector<float> parts(7 * 6);
+    std::vector<float> parts(size_t{7} * 6);
     const std::span<const int64_t> all(indices);
     const std::span<float> into(parts);
     fill_images(set, all.first(cut), {0, 1}, augment, {9, 4, 0}, into.first(6 * cut));

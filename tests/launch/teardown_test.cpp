@@ -123,6 +123,7 @@ TEST_F(TeardownTest, ChildrenOfTheCallerAreLeftAlone) {
   spec.env.insert(tag_.variable());
   const launch::JobResult result = launch::run_job(spec);
   EXPECT_EQ(result.exit_code, 9);
+  ASSERT_TRUE(result.first.has_value());
   EXPECT_EQ(result.first->rank, 1);
   EXPECT_EQ(tag_.await_none(), 0);
   EXPECT_EQ(waitpid(bystander, nullptr, WNOHANG), 0) << "it has ended";

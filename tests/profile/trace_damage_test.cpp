@@ -55,7 +55,7 @@ TEST(TraceDamage, AFileCutAnywhereGivesAReason) {
   }
   std::ofstream(dir / "cut", std::ios::binary) << file.substr(0, file.size() - 1);
   EXPECT_THAT(read_collective_trace(dir / "cut").reason(), HasSubstr("67583 bytes, 67584 are needed"));
-  std::ofstream(dir / "empty");
+  const std::ofstream empty(dir / "empty");
   EXPECT_THAT(read_collective_trace(dir / "empty").reason(), HasSubstr("0 bytes"));
 }
 

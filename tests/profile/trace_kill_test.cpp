@@ -29,7 +29,7 @@ constexpr uint32_t kCapacity = 64;
       trace->finished(token, true);
       // Two laps, not one: a thread may sleep between taking a serial and claiming its slot, which then stays unused for that lap. It
       // holds one serial at a time, so on the second lap the slot is somebody's.
-      if (thread == 0 && i == 2 * kCapacity) (void)!::write(ready_fd, "r", 1);
+      if (thread == 0 && i == uint64_t{2} * kCapacity) (void)!::write(ready_fd, "r", 1);
     }
   };
   std::thread other([&] { write(1); });

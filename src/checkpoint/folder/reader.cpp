@@ -64,7 +64,7 @@ ReadCheckpoint read_checkpoint(const std::string& folder) {
   checkpoint.step = index.step;
   checkpoint.path = folder;
   checkpoint.metadata = index.metadata;
-  for (const auto& [name, entry] : index.files) add_file(folder + '/' + name, name, entry, index, &checkpoint);
+  for (const auto& [name, entry] : index.files) add_file(str(folder, '/', name), name, entry, index, &checkpoint);
   for (const auto& [tensor, file] : index.weight_map) {
     if (!checkpoint.tensors.contains(tensor)) damaged(index_path, str("tensor '", tensor, "' is not in ", file));
   }
