@@ -34,7 +34,7 @@ Sequential make_mlp(uint64_t seed) {
 std::vector<Sequential> make_mlps(int size) {
   std::vector<Sequential> models;
   // Different by rank: construction must replace all by rank 0's.
-  for (int r = 0; r < size; ++r) models.push_back(make_mlp(static_cast<uint64_t>(7 + r)));
+  for (int r = 0; r < size; ++r) models.push_back(make_mlp(uint64_t{7} + static_cast<uint64_t>(r)));
   return models;
 }
 
@@ -618,7 +618,7 @@ TEST(DdpLayout, ChannelsLastParametersAndGradientsAreReducedInTheirOwnOrder) {
   const std::vector<Sequential> models = {build(), build()};
   run_ranks(2, [&](Group& group) {
     Ddp ddp(group, models[static_cast<size_t>(group.rank())]);
-    ddp.forward(x.narrow(0, 2 * group.rank(), 2)).square().mean().backward();
+    ddp.forward(x.narrow(0, int64_t{2} * group.rank(), 2)).square().mean().backward();
     const std::vector<at::Tensor> params = ddp.parameters();
     for (size_t p = 0; p < params.size(); ++p) {
       expect_close(params[p].grad(), single->parameters()[p].grad(), str("gradient ", p));

@@ -69,14 +69,13 @@ TEST(DdpOverlap, EveryBucketButTheLastStartsBeforeTheFirstLayersGradientIsReady)
   std::vector<GatedNet> nets;
   for (int i = 0; i < 2; ++i) nets.emplace_back();
   constexpr uint32_t kStep = 41;
-  std::atomic<uint64_t> first_ready{0};
   run_ranks(
       2,
       [&](Group& group) {
         const std::string path = (folder / str("rank", group.rank(), ".trace")).string();
         DdpOptions options;
-        options.first_bucket_bytes = 4 * (32 * 4 + 4);
-        options.bucket_bytes = 4 * (32 * 32 + 32);
+        options.first_bucket_bytes = int64_t{4} * (32 * 4 + 4);
+        options.bucket_bytes = int64_t{4} * (32 * 32 + 32);
         DistributedDataParallel<GatedNet> ddp(group, nets[static_cast<size_t>(group.rank())], options);
         const at::Tensor x = at::ones({8, 16});
         for (int warm_up = 0; warm_up < 2; ++warm_up) {
