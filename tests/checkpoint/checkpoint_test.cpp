@@ -41,11 +41,11 @@ TEST(Checkpoint, BringsBackEveryBit) {
     EXPECT_TRUE(same_bits(tensor, loaded->state.tensors.at(name))) << name;
 }
 
-struct Run {
+struct TrainingRun {
   torch::nn::Sequential model{torch::nn::Conv2d(torch::nn::Conv2dOptions(3, 4, 3)), torch::nn::BatchNorm2d(4),
                               torch::nn::Dropout(0.5), torch::nn::Flatten(), torch::nn::Linear(16, 2)};
   std::unique_ptr<torch::optim::Optimizer> optimizer;
-  explicit Run(const std::string& kind) {
+  explicit TrainingRun(const std::string& kind) {
     model->to(at::kFloat);
     for (auto& p : model->parameters()) {
       if (p.dim() == 4) p.set_data(p.contiguous(at::MemoryFormat::ChannelsLast));
@@ -72,7 +72,7 @@ class CheckpointResume : public testing::TestWithParam<const char*> {};
 TEST_P(CheckpointResume, GoesOnAsIfNeverInterrupted) {
   const test::TempDir dir;
   torch::manual_seed(3);
-  Run whole(GetParam());
+  TrainingRun whole(GetParam());
   for (int i = 0; i < 3; ++i) whole.step();
   State state;
   add_module_state(state, *whole.model);
@@ -81,7 +81,7 @@ TEST_P(CheckpointResume, GoesOnAsIfNeverInterrupted) {
   save(dir.path(), 3, state);
   for (int i = 0; i < 3; ++i) whole.step();
 
-  Run resumed(GetParam());
+  TrainingRun resumed(GetParam());
   {
     const auto loaded = load_latest(dir.path());
     ASSERT_TRUE(loaded.has_value());
@@ -98,7 +98,7 @@ TEST_P(CheckpointResume, GoesOnAsIfNeverInterrupted) {
 INSTANTIATE_TEST_SUITE_P(Optimizers, CheckpointResume, testing::Values("sgd", "adam", "adamw"));
 
 TEST(Checkpoint, NamesWhatDoesNotFit) {
-  Run run("sgd");
+  TrainingRun run("sgd");
   State state;
   add_module_state(state, *run.model);
   const auto error = [&](State changed) -> std::string {
