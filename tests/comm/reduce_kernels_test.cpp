@@ -102,6 +102,15 @@ TEST(ReduceKernels, RefillingReducesTheSameBitsAndLeavesTheNext) {
           refill(inputs[1 - slot_is].data(), pointers, count, inputs[slot_is].data(), next.data());
           ASSERT_EQ(inputs[1 - slot_is], want) << to_string(dtype) << " " << to_string(kind) << " count=" << count;
           ASSERT_EQ(inputs[slot_is], next);
+          // With `out` as what comes next, both get the result.
+          inputs = {nasty(dtype, count, random), nasty(dtype, count, random)};
+          pointers[0] = inputs[0].data();
+          pointers[1] = inputs[1].data();
+          reduce_function_portable(dtype, kind)(want.data(), pointers, 2, count);
+          void* out = inputs[1 - slot_is].data();
+          refill(out, pointers, count, inputs[slot_is].data(), out);
+          ASSERT_EQ(inputs[0], want) << to_string(dtype) << " " << to_string(kind) << " count=" << count;
+          ASSERT_EQ(inputs[1], want);
         }
       }
     }

@@ -26,7 +26,7 @@ using ReduceFunction = void (*)(void* out, const void* const* in, int num_inputs
 [[nodiscard]] ReduceFunction reduce_function_avx2(DType dtype, ReduceKind kind);
 
 /// One pass over a buffer that two ranks hand to and fro: out[i] = in[0][i] op in[1][i], and slot[i] = next[i] in its place.
-/// `slot` is one of the inputs; `next` overlaps neither `out` nor `slot`. Bitwise equal to the ReduceFunction with two inputs.
+/// `slot` is one of the inputs; `next` overlaps neither `out` nor `slot`, or it is `out`: then both get the result. Bitwise equal to the ReduceFunction with two inputs.
 ///
 /// Doing both in one loop lets the processor overlap the slow read of the other core's cache line with the read of `next`, and leaves
 /// the line where it will be wanted: each line crosses between the cores once per chunk instead of twice.
