@@ -1,20 +1,8 @@
 // Oracle: the bytes that were given to the writer. Damage is made by hand, and the older checkpoint must come back.
-// Kills: whatever the moment, the newest checkpoint read afterwards is whole, and never older than the last whose save
-// had returned.
-#include "checkpoint/folder/folder.h"
+#include "checkpoint/folder_fixture.h"
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <sys/resource.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <csignal>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <random>
-#include <thread>
 
 #include "support/temp_dir.h"
 #include "trireme/base/error.h"
@@ -24,30 +12,6 @@ namespace {
 
 using testing::HasSubstr;
 namespace fs = std::filesystem;
-
-// Every byte follows from the step, so that a mixture of two saves would be noticed.
-std::vector<float> values_of(int64_t step, size_t count) { return std::vector<float>(count, static_cast<float>(step)); }
-
-std::string write_step(const std::string& root, int64_t step, size_t count = 1000, int keep_last = 2) {
-  const std::vector<float> values = values_of(step, count);
-  Contents contents{step, {}, {{"step", std::to_string(step)}}};
-  contents.tensors.push_back(
-      {"w", safetensors::Dtype::kF32, {static_cast<int64_t>(count)}, std::as_bytes(std::span(values))});
-  return write_checkpoint(root, contents, keep_last);
-}
-
-void expect_whole(const ReadCheckpoint& read) {
-  const auto bytes = read.tensors.at("w").view.bytes;
-  const std::vector<float> want = values_of(read.step, bytes.size() / sizeof(float));
-  EXPECT_EQ(std::memcmp(bytes.data(), want.data(), bytes.size()), 0);
-  EXPECT_EQ(read.metadata.at("step"), std::to_string(read.step));
-}
-
-int num_leftovers(const std::string& root) {
-  int count = 0;
-  for (const auto& entry : fs::directory_iterator(root)) count += entry.path().filename().string().starts_with(".tmp-");
-  return count;
-}
 
 TEST(CheckpointFolder, KeepsTheLastAndReplacesTheSameStep) {
   const test::TempDir dir;
@@ -104,70 +68,6 @@ TEST(CheckpointFolder, RefusesToGoOnFromNothingWhenAllAreDamaged) {
   const test::TempDir dir;
   cut(write_step(dir.path(), 1) + "/index.json");
   EXPECT_THROW((void)read_latest(dir.path()), Error);
-}
-
-// Oracle for the limit: RLIMIT_FSIZE of a child makes write() fail half-way (EFBIG), as a full disk does.
-TEST(CheckpointFolder, FailedWriteLeavesTheOneBefore) {
-  const test::TempDir dir;
-  write_step(dir.path(), 1);
-  const pid_t child = fork();
-  if (child == 0) {
-    std::signal(SIGXFSZ, SIG_IGN);
-    const rlimit limit{100'000, 100'000};
-    setrlimit(RLIMIT_FSIZE, &limit);
-    try {
-      write_step(dir.path(), 2, 1'000'000);
-    } catch (const Error& error) {
-      const std::string what = error.what();
-      _exit(error.kind() == ErrorKind::kIo && what.find("ulimit -f") != std::string::npos ? 42 : 2);
-    }
-    _exit(1);
-  }
-  int status = 0;
-  waitpid(child, &status, 0);
-  ASSERT_EQ(WEXITSTATUS(status), 42);
-  EXPECT_EQ(num_leftovers(dir.path()), 0);
-  const auto kept = read_latest(dir.path());
-  ASSERT_TRUE(kept.has_value());
-  EXPECT_EQ(kept->step, 1);
-}
-
-TEST(CheckpointFolder, KilledAtSeededMomentsIsWhole) {
-  const char* soak = std::getenv("TRIREME_SOAK");
-  const int kills = soak != nullptr && std::string(soak) == "full" ? 120 : 10;
-  std::mt19937 random(20261130);
-  int found_leftovers = 0;
-  for (int i = 0; i < kills; ++i) {
-    const test::TempDir dir;
-    write_step(dir.path(), 0);
-    int pipes[2];
-    ASSERT_EQ(pipe(pipes), 0);
-    const pid_t child = fork();
-    if (child == 0) {
-      for (int64_t step = 1;; ++step) {
-        write_step(dir.path(), step, 200'000);
-        if (write(pipes[1], &step, sizeof step) < 0) _exit(1);
-      }
-    }
-    close(pipes[1]);
-    int64_t returned = 0;
-    ASSERT_EQ(read(pipes[0], &returned, sizeof returned), static_cast<ssize_t>(sizeof returned));
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % 8000));  // the seeded moment, not a wait
-    kill(child, SIGKILL);
-    while (read(pipes[0], &returned, sizeof returned) > 0) {
-    }
-    close(pipes[0]);
-    waitpid(child, nullptr, 0);
-    found_leftovers += num_leftovers(dir.path()) > 0 ? 1 : 0;
-    const auto found = read_latest(dir.path());
-    ASSERT_TRUE(found.has_value());
-    EXPECT_TRUE(found->step == returned || found->step == returned + 1) << found->step << " after " << returned;
-    expect_whole(*found);
-    write_step(dir.path(), found->step + 1);
-    EXPECT_EQ(num_leftovers(dir.path()), 0);
-  }
-  // Otherwise all kills fell between saves, and nothing was tested.
-  EXPECT_GT(found_leftovers, kills / 4);
 }
 
 }  // namespace

@@ -94,9 +94,16 @@ void commit(const std::string& root, const std::string& temp, const std::string&
   remove_quietly(old);
 }
 
+// The checkpoint is there already: what cannot be removed now costs room, and the next save tries again.
 // Renamed first, so that no reader finds half of one.
 void remove_old(const std::string& root, int64_t saved_step, int keep_last) {
-  const std::vector<int64_t> steps = steps_below(root);
+  std::vector<int64_t> steps;
+  try {
+    steps = steps_below(root);
+  } catch (const Error& error) {
+    log::warn("checkpoint", "saved step ", saved_step, ", but older ones cannot be looked for: ", error.what());
+    return;
+  }
   if (!steps.empty() && steps.front() > saved_step) {
     log::warn("checkpoint", "saved step ", saved_step, ", but ", root, " has step ", steps.front(),
               " too, which the next load takes. Remove it if this run replaces it.");
@@ -123,10 +130,20 @@ FileEntry write_shard(const std::string& path, const Contents& contents) {
   return {file.size(), to_hex(file.checksum())};
 }
 
+// A new folder is only there for good when the one above it is on disk too.
 void make_root(const std::string& root) {
   std::error_code error;
+  std::vector<std::string> to_sync;
+  for (fs::path path = fs::absolute(root, error).lexically_normal(); !error && !fs::exists(path, error);) {
+    path = path.parent_path();
+    to_sync.push_back(path.string());
+  }
   fs::create_directories(root, error);
   if (error) throw_io("save", root, "make the folder", error.value());
+  for (const std::string& path : to_sync) {
+    // Some folders may be written to, but not be opened.
+    if (access(path.c_str(), R_OK) == 0) sync_folder(path);
+  }
 }
 
 }  // namespace
