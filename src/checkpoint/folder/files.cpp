@@ -58,15 +58,20 @@ Fd::~Fd() {
   if (fd_ >= 0) close(fd_);
 }
 
-FileBytes read_file(const std::string& path) {
-  const Fd fd(open_again(path.c_str(), O_RDONLY));
+FileBytes read_file(const std::string& path, size_t most) {
+  // A pipe of that name would wait for a writer.
+  const Fd fd(open_again(path.c_str(), O_RDONLY | O_NONBLOCK));
   if (!fd) throw_io("load", path, "open it", errno);
   struct stat status{};
   if (fstat(fd.get(), &status) != 0) throw_io("load", path, "look at it", errno);
-  if (!S_ISREG(status.st_mode)) throw_io("load", path, "read it", EISDIR);
+  if (!S_ISREG(status.st_mode)) throw_io("load", path, "read it", S_ISDIR(status.st_mode) ? EISDIR : EINVAL);
 
   FileBytes file;
   file.size = static_cast<size_t>(status.st_size);
+  if (file.size > most) {
+    throw Error(ErrorKind::kIo, str("[checkpoint.load] ", path, ": it has ", file.size, " bytes; at most ", most,
+                                    " are possible. The checkpoint is damaged or incomplete."));
+  }
   const size_t rounded = (file.size + 64) / 64 * 64;
   file.data = {static_cast<std::byte*>(std::aligned_alloc(64, rounded)), std::free};
   if (file.data == nullptr) {

@@ -38,8 +38,9 @@ struct FileBytes {
   [[nodiscard]] std::span<const std::byte> bytes() const noexcept { return {data.get(), size}; }
 };
 
-/// Reads a whole regular file and hashes it on the way. kOutOfMemory when it does not fit.
-[[nodiscard]] FileBytes read_file(const std::string& path);
+/// Reads a whole regular file and hashes it on the way. kIo when it has more than `most` bytes; kOutOfMemory when it does
+/// not fit.
+[[nodiscard]] FileBytes read_file(const std::string& path, size_t most = SIZE_MAX);
 
 /// Writes one file front to back, and hashes it on the way.
 class FileWriter {

@@ -11,6 +11,7 @@
 // The last line is the checksum of all bytes before the comma in front of it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -24,6 +25,9 @@ inline constexpr const char* kShardName = "model-00001-of-00001.safetensors";
 inline constexpr std::string_view kStepPrefix = "step-";
 inline constexpr std::string_view kTempPrefix = ".tmp-";
 
+/// Twice the largest header of a shard: room for the names of all tensors, and for metadata.
+inline constexpr size_t kMaxIndexBytes = 200'000'000;
+
 struct FileEntry {
   uint64_t bytes = 0;
   std::string checksum;  ///< 16 hexadecimal digits
@@ -36,9 +40,13 @@ struct Index {
   std::map<std::string, std::string> metadata;
 };
 
+/// Errors   kInvalidArgument   text that is no UTF-8; more than kMaxIndexBytes.
 [[nodiscard]] std::string to_text(const Index& index);
 
-/// Errors   kIo with `path` and what is wrong: cut off, changed, another schema, a file name that leaves the folder.
+/// The checksum only tells accidents, so nothing in the text is trusted.
+///
+/// Errors   kIo with `path` and what is wrong: cut off, changed, another schema, a name twice, a count that is none, a
+///          file name that leaves the folder.
 [[nodiscard]] Index parse_index(std::string_view text, const std::string& path);
 
 /// 1200 of "step-1200"; nothing for other names.

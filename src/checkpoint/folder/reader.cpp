@@ -55,7 +55,7 @@ std::vector<int64_t> steps_below(const std::string& root) {
 
 ReadCheckpoint read_checkpoint(const std::string& folder) {
   const std::string index_path = folder + '/' + kIndexName;
-  const FileBytes index_file = read_file(index_path);
+  const FileBytes index_file = read_file(index_path, kMaxIndexBytes);
   const Index index = parse_index({reinterpret_cast<const char*>(index_file.data.get()), index_file.size}, index_path);
   if (const auto step = step_of(fs::path(folder).filename().string()); step && *step != index.step) {
     damaged(index_path, str("it says step ", index.step, " in the folder of step ", *step));
