@@ -4,10 +4,12 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <string_view>
+#include <vector>
 
 #include "cli/train_job.h"
 #include "cli/train_settings.h"
 #include "launch/job.h"
+#include "launch/rank_env.h"
 #include "trireme/base/error.h"
 #include "trireme/rendezvous/job_env.h"
 
@@ -42,13 +44,27 @@ void print_result(const TrainResult& result, bool json) {
   std::fflush(stdout);
 }
 
+/// Where this rank's run lies, absolute. Where neither the user nor a launcher gave a folder, rank 0 makes one; the
+/// others have no use for it.
+std::string own_run_dir(const launch::JobSpec& spec, const rendezvous::JobEnv& env, const std::string& chosen) {
+  std::string run_dir = chosen.empty() ? chosen : std::filesystem::absolute(chosen).lexically_normal().string();
+  if (run_dir.empty() && env.rank == 0) run_dir = launch::make_run_dir(spec, launch::new_job_id());
+  // A world of one that nobody started: its trace goes where its other records are.
+  if (env.source == "none") setenv("TRIREME_RUN_DIR", run_dir.c_str(), 1);
+  return run_dir;
+}
+
 int train_main(int argc, char** argv) {
   if (argc == 2 && std::string_view(argv[1]) == "--version-json") {
     std::printf("%s\n", version_json().c_str());
     return 0;
   }
-  const std::optional<TrainCommand> command = parse_train_command(argc, argv);
+  std::optional<TrainCommand> command = parse_train_command(argc, argv);
   if (!command) return 0;
+  const rendezvous::JobEnv env = rendezvous::detect_job_env();
+  std::string run_dir = command->config.get_string("run_dir");
+  if (run_dir.empty() && env.source != "none") run_dir = env.run_dir;
+  if (!command->resume) refuse_used_folder(run_dir);
 
   launch::JobSpec spec;
   spec.num_ranks = static_cast<int>(command->config.get_int("ranks"));
@@ -57,11 +73,18 @@ int train_main(int argc, char** argv) {
   spec.out[0] = launch::Show::kRaw;  // the result
   spec.err[0] = launch::Show::kRaw;  // the progress bar
   spec.announce = false;
-  if (const auto job = launch::run_self_as_ranks(argc, argv, spec)) return job->exit_code;
+  std::vector<char*> words(argv, argv + argc);
+  std::string resume_word;
+  if (command->resume && command->resume_newest) {
+    // Found here and told to the ranks: a job that ends meanwhile must not make them find different ones.
+    resume_word = "--resume=" + *command->resume;
+    for (char*& word : words) {
+      if (std::string_view(word) == "--resume" || std::string_view(word) == "--resume=") word = resume_word.data();
+    }
+  }
+  if (const auto job = launch::run_self_as_ranks(argc, words.data(), spec)) return job->exit_code;
 
-  const rendezvous::JobEnv env = rendezvous::detect_job_env();
-  std::string run_dir = env.run_dir;
-  if (run_dir.empty()) run_dir = spec.run_dir.empty() ? "runs/alone" : spec.run_dir;
+  run_dir = own_run_dir(spec, env, run_dir);
   const TrainResult result = run_training(command->config, run_dir, command->resume.has_value());
   if (env.rank == 0) print_result(result, command->json);
   return 0;

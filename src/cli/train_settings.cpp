@@ -142,7 +142,17 @@ void load_run_config(Config& config, const std::string& run_dir) {
   config.load_json(document["config"].dump(), path);
 }
 
-// Two runs in one folder would mix their metrics, and the older one's checkpoints could be taken for the newer one's.
+// --resume says where the run lies; what names another folder contradicts it.
+void refuse_another_folder(const Config& config, const std::string& resumed) {
+  const std::string& said = config.get_string("run_dir");
+  std::error_code ignored;
+  if (said == resumed || fs::equivalent(said, resumed, ignored)) return;
+  throw Error(ErrorKind::kConfig, str("[train] --resume ", resumed, " continues in that folder, and ",
+                                      config.place("run_dir"), " names '", said, "'; leave one of the two out."));
+}
+
+}  // namespace
+
 void refuse_used_folder(const std::string& run_dir) {
   std::error_code ignored;
   if (run_dir.empty() || fs::is_empty(fs::path(run_dir) / "checkpoints", ignored) || ignored) return;
@@ -150,8 +160,6 @@ void refuse_used_folder(const std::string& run_dir) {
               str("[train] '", run_dir, "' holds the checkpoints of an earlier run; continue it with --resume ",
                   run_dir, ", or give another --run-dir."));
 }
-
-}  // namespace
 
 std::string newest_run_with_checkpoint(const std::string& parent) {
   std::error_code ignored;
@@ -208,7 +216,8 @@ std::optional<TrainCommand> parse_train_command(int argc, char** argv) {
   if (resume_option->count() > 0) {
     command.resume = resume.empty() ? newest_run_with_checkpoint("runs") : resume;
     load_run_config(command.config, *command.resume);
-    command.config.set("run_dir", *command.resume, Origin::kFile, "--resume");
+    command.resume_newest = resume.empty();
+    command.config.set("run_dir", *command.resume, Origin::kFlag, "flag --resume");
   }
   if (!file.empty()) command.config.load_file(file);
   command.config.load_environment("TRIREME_TRAIN", ::environ);
@@ -219,7 +228,7 @@ std::optional<TrainCommand> parse_train_command(int argc, char** argv) {
   for (const std::string& assignment : assignments)
     command.config.set_assignment(assignment, Origin::kFlag, "flag --set");
   apply_recipe_defaults(command.config);
-  if (!command.resume) refuse_used_folder(command.config.get_string("run_dir"));
+  if (command.resume) refuse_another_folder(command.config, *command.resume);
   return command;
 }
 

@@ -10,13 +10,18 @@ namespace trireme::cli {
 
 struct TrainCommand {
   Config config;
-  std::optional<std::string> resume;  ///< --resume: a run folder, or empty for the newest under runs/
+  std::optional<std::string> resume;  ///< --resume: the run folder, found where none was named
+  bool resume_newest = false;         ///< --resume named none
   bool json = false;
 };
 
 /// Reads flags, environment (TRIREME_TRAIN_...), --config file and defaults. Prints help and returns nothing where that was asked for;
 /// throws kConfig on wrong use.
 [[nodiscard]] std::optional<TrainCommand> parse_train_command(int argc, char** argv);
+
+/// Throws kConfig when `run_dir` holds checkpoints: two runs in one folder would mix their metrics, and the older one's
+/// checkpoints could be taken for the newer one's.
+void refuse_used_folder(const std::string& run_dir);
 
 /// The newest run folder below `parent` that holds a checkpoint; throws kConfig when there is none.
 [[nodiscard]] std::string newest_run_with_checkpoint(const std::string& parent);

@@ -109,6 +109,7 @@ JobResult run_job(const JobSpec& spec) {
   Attempt attempt;
   attempt.job_id = result.job_id = new_job_id();
   attempt.run_dir = result.run_dir = make_run_dir(spec, attempt.job_id);
+  make_log_dir(attempt.run_dir);
   std::string hint;
   {
     const SignalScope signals(spec.forwarded_signals);

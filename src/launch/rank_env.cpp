@@ -17,6 +17,18 @@
 extern char** environ;
 
 namespace trireme::launch {
+namespace {
+
+void make_folder(const std::filesystem::path& dir) {
+  std::error_code error;
+  std::filesystem::create_directories(dir, error);
+  if (error) {
+    throw Error(ErrorKind::kIo, str("[launch.start] cannot make the run folder ", dir.string(), ": ", error.message(),
+                                    ". Choose another with --log-dir."));
+  }
+}
+
+}  // namespace
 
 bool sets_one_thread(const JobSpec& spec) {
   return spec.num_ranks > 1 && std::getenv("OMP_NUM_THREADS") == nullptr && !spec.env.contains("OMP_NUM_THREADS");
@@ -91,21 +103,18 @@ std::string make_run_dir(const JobSpec& spec, const std::string& job_id) {
     std::strftime(date.data(), date.size(), "%Y%m%d-%H%M%S-", &local);
     const std::string name = date.data() + job_id;
     dir = fs::path(spec.log_dir.empty() ? "runs" : spec.log_dir) / name;
-    if (spec.log_dir.empty() && !fs::create_directories(dir / "logs", error) && error) {
+    if (spec.log_dir.empty() && !fs::create_directories(dir, error) && error) {
       const fs::path instead = fs::path(str("/tmp/trireme-", getuid())) / name;
       log::warn("launch", "cannot make ", dir.string(), " here: ", error.message(), "; logs go to ", instead.string(),
                 ". --log-dir chooses another place.");
       dir = instead;
     }
   }
-  error.clear();
-  fs::create_directories(dir / "logs", error);
-  if (error) {
-    throw Error(ErrorKind::kIo, str("[launch.start] cannot make the run folder ", (dir / "logs").string(), ": ",
-                                    error.message(), ". Choose another with --log-dir."));
-  }
+  make_folder(dir);
   return fs::absolute(dir).lexically_normal().string();
 }
+
+void make_log_dir(const std::string& run_dir) { make_folder(std::filesystem::path(run_dir) / "logs"); }
 
 std::string find_program(const std::string& name) {
   namespace fs = std::filesystem;

@@ -26,8 +26,11 @@ struct Attempt {
 /// 12 random hexadecimal digits.
 [[nodiscard]] std::string new_job_id();
 
-/// Makes the run folder with logs/ in it and returns its absolute path. Throws kIo.
+/// Makes the run folder of spec.run_dir or spec.log_dir, and returns its absolute path. Throws kIo.
 [[nodiscard]] std::string make_run_dir(const JobSpec& spec, const std::string& job_id);
+
+/// Makes <run_dir>/logs. Throws kIo.
+void make_log_dir(const std::string& run_dir);
 
 /// The program's path: as given when it has a '/', else from PATH. Throws kConfig when there is no such executable.
 [[nodiscard]] std::string find_program(const std::string& name);

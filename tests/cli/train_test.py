@@ -16,6 +16,7 @@ import tempfile
 import unittest
 
 TRAIN = os.path.abspath(sys.argv.pop(1))
+TRIREME = os.path.join(os.path.dirname(TRAIN), "trireme")
 
 
 def write_idx(path, shape, values):
@@ -59,6 +60,15 @@ class TrainTest(unittest.TestCase):
         done = subprocess.run(command, capture_output=True, text=True, timeout=120, env=env, cwd=self.folder.name)
         self.assertEqual(done.returncode, code, done.stderr)
         return json.loads(done.stdout) if code == 0 else done.stderr
+
+    def run_words(self, words, folder, code=0, environment=None):
+        """Runs a command line in a folder of its own; returns what subprocess.run does."""
+        env = {k: v for k, v in os.environ.items() if not k.startswith("TRIREME_")}
+        env.update(environment or {})
+        os.makedirs(self.path(folder), exist_ok=True)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=120, env=env, cwd=self.path(folder))
+        self.assertEqual(done.returncode, code, done.stderr)
+        return done
 
     def tensors(self, run, step):
         with open(self.path(f"{run}/checkpoints/step-{step}/model-00001-of-00001.safetensors"), "rb") as f:
@@ -107,6 +117,60 @@ class TrainTest(unittest.TestCase):
     def test_used_folder_is_refused(self):
         self.train("used", "--recipe", "mlp", "--max-steps", "1")
         self.assertIn("--resume", self.train("used", "--recipe", "mlp", "--max-steps", "1", code=2))
+
+    def test_below_a_launcher_the_named_folder_is_the_runs(self):
+        """Oracle: the run that never stopped, started alone. The launcher's folder gets logs and traces only."""
+        flags = ["--recipe", "mlp", "--global-batch", "64"]
+        self.train("whole-run", *flags, "--max-steps", "9")
+        flags += ["--data", self.data]
+        run = [TRIREME, "run", "--nproc-per-node", "2", "--run-dir"]
+        self.run_words([*run, "job1", TRAIN, *flags, "--max-steps", "4", "--run-dir", "named"], "below")
+        self.run_words([*run, "job2", TRAIN, "--resume", "named", "--max-steps", "9"], "below")
+        for name in ("metrics.jsonl", "config.json", "tensorboard", "checkpoints/step-4"):
+            self.assertTrue(os.path.exists(self.path("below/named/" + name)), name)
+        for job in ("job1", "job2"):
+            self.assertEqual(sorted(os.listdir(self.path("below/" + job))), ["logs", "trace"])
+        self.assertEqual(self.tensors("below/named", 9), self.tensors("whole-run", 9))
+        # Nothing was named: the launcher's folder, which must not be used either.
+        self.run_words([*run, "job3", TRAIN, *flags, "--max-steps", "1"], "below")
+        self.assertTrue(os.path.exists(self.path("below/job3/checkpoints/step-1")))
+        done = self.run_words([*run, "job3", TRAIN, *flags, "--max-steps", "1"], "below", code=2)
+        self.assertIn("job3' holds the checkpoints of an earlier run", done.stderr)
+
+    def test_one_process_alone_gets_a_dated_folder_for_each_run(self):
+        words = [TRAIN, "--recipe", "mlp", "--ranks", "1", "--global-batch", "64", "--data", self.data, "--json"]
+        first = json.loads(self.run_words([*words, "--max-steps", "3"], "alone").stdout)["run_dir"]
+        with open(first + "/metrics.jsonl", "rb") as f:
+            metrics = f.read()
+        second = json.loads(self.run_words([*words, "--max-steps", "2"], "alone").stdout)["run_dir"]
+        self.assertNotEqual(first, second)
+        for folder, step in ((first, 3), (second, 2)):
+            self.assertRegex(os.path.relpath(folder, self.path("alone")), r"^runs/\d{8}-\d{6}-[0-9a-f]{12}$")
+            self.assertEqual(os.listdir(folder + "/checkpoints"), ["step-%d" % step])
+            self.assertTrue(os.path.exists(folder + "/trace/rank0.trace"))
+        with open(first + "/metrics.jsonl", "rb") as f:
+            self.assertEqual(f.read(), metrics)
+
+    def test_resume_is_stronger_than_every_other_place_for_the_folder(self):
+        self.train("strong", "--recipe", "mlp", "--max-steps", "2")
+        self.train("weak", "--recipe", "mlp", "--max-steps", "1")
+        words = [TRAIN, "--data", self.data, "--resume", self.path("strong"), "--max-steps", "3"]
+        self.run_words(words, "any", environment={"TRIREME_TRAIN_RUN_DIR": self.path("weak")})
+        self.assertTrue(os.path.exists(self.path("strong/checkpoints/step-3")))
+        self.assertEqual(os.listdir(self.path("weak/checkpoints")), ["step-1"])
+        done = self.run_words([*words, "--run-dir", self.path("weak")], "any", code=2)
+        for words in (self.path("strong"), self.path("weak"), "--run-dir"):
+            self.assertIn(words, done.stderr)
+
+    def test_the_newest_run_is_looked_for_once_and_told_to_the_ranks(self):
+        flags = ["--recipe", "mlp", "--global-batch", "64", "--data", self.data]
+        self.run_words([TRAIN, *flags, "--max-steps", "1", "--run-dir", "runs/first"], "newest")
+        self.run_words([TRAIN, "--resume", "--max-steps", "2"], "newest")
+        self.assertTrue(os.path.exists(self.path("newest/runs/first/checkpoints/step-2")))
+        # A failed job's report holds the command of its ranks.
+        self.run_words([TRAIN, "--resume", "--recipe", "vit"], "newest", code=2)
+        with open(self.path("newest/runs/first/failure.json")) as f:
+            self.assertEqual(json.load(f)["command"][1:], ["--resume=runs/first", "--recipe", "vit"])
 
     def test_any_number_of_ranks_follows_one_process_on_the_whole_batch(self):
         """Oracle: --ranks 1, which sees the whole batch; mlp has no BatchNorm. 24 steps, the last of 29 images; 3 ranks get uneven shares.
