@@ -177,6 +177,11 @@ void Config::set(std::string_view key, JsonScalar value, Origin origin, const st
   assign(key, std::move(value), origin, place);
 }
 
+void Config::set_place_in_file(std::string_view key, const std::string& place) {
+  const auto it = slots_.find(key);
+  if (it != slots_.end() && it->second.origin == Origin::kFile) it->second.place = place;
+}
+
 void Config::set_default(std::string_view key, JsonScalar value, const std::string& place) {
   assign(key, std::move(value), Origin::kDefault, place);
 }

@@ -49,6 +49,9 @@ class Config {
   void set_text(std::string_view key, std::string_view text, Origin origin, const std::string& place);
   void set(std::string_view key, JsonScalar value, Origin origin, const std::string& place);
 
+  /// For a file that has kept where its values came from: says so for a value from a file. Other keys are left alone.
+  void set_place_in_file(std::string_view key, const std::string& place);
+
   /// Replaces a default that depends on another setting; stays weaker than file, environment and flags.
   void set_default(std::string_view key, JsonScalar value, const std::string& place);
 

@@ -2,6 +2,7 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -10,10 +11,14 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <new>
 
 #include "base/json.h"
+#include "base/replace_file.h"
 #include "base/str.h"
 #include "base/torch/torch_compat.h"
+#include "checkpoint/folder/files.h"
+#include "checkpoint/folder/index.h"
 #include "cli/progress_bar.h"
 #include "comm/backends/backend_entry.h"
 #include "models/classifier.h"
@@ -39,10 +44,30 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 std::atomic<int> g_stop_signal{0};
 void remember_signal(int signal) { g_stop_signal.store(signal); }
 
+constexpr int64_t kViTPatch = 7;
+
+// What LibTorch would answer to with sizes of tensors that nobody has written.
+void check_images(const std::string& recipe, const std::string& folder, const data::ImageSet& train,
+                  const data::ImageSet& test) {
+  const auto wrong = [&folder](const std::string& what) {
+    throw Error(ErrorKind::kConfig, str("[train] data.dir '", folder, "': ", what));
+  };
+  const std::string size = str(train.height, " x ", train.width);
+  if (test.height != train.height || test.width != train.width) {
+    wrong(str("training images are ", size, ", test images ", test.height, " x ", test.width,
+              "; both must have the same size."));
+  }
+  if (recipe == "vit" && (train.height != train.width || train.height < kViTPatch)) {
+    wrong(str("images are ", size, "; recipe vit needs square ones of at least ", kViTPatch, " x ", kViTPatch,
+              ". Take recipe resnet or mlp."));
+  }
+}
+
 std::shared_ptr<models::Classifier> make_model(const std::string& recipe, const data::ImageSet& set) {
   if (recipe == "vit") {
     models::ViTOptions options;
     options.image_size = set.height;
+    options.patch_size = kViTPatch;
     options.num_classes = set.num_classes;
     return models::make_vit(options);
   }
@@ -100,6 +125,7 @@ class Training {
         sampler_({.num_samples = train_.size,
                   .global_batch = config.get_int("global_batch"),
                   .seed = static_cast<uint64_t>(config.get_int("seed"))}) {
+    check_images(recipe_, config.get_string("data.dir"), train_, test_);
     torch::manual_seed(static_cast<uint64_t>(config.get_int("seed")));
     model_ = make_model(recipe_, train_);
     optimizer_ = make_optimizer(recipe_, config, model_->parameters());
@@ -142,6 +168,7 @@ class Training {
     result.epochs = static_cast<double>(step_) / static_cast<double>(sampler_.steps_per_epoch());
     result.train_loss = last_loss_;
     result.interrupted = step_ < last_step_;
+    result.stop_signal = result.interrupted ? static_cast<int>(stop_.item<int64_t>()) : 0;
     if (world_.rank() == 0) bar.finish();
     result.test_accuracy = result.interrupted ? -1 : evaluate_and_log(bar);
     save();
@@ -323,17 +350,39 @@ class Training {
     step_ = number("step");
     if (const auto it = loaded->state.tensors.find("train.window"); it != loaded->state.tensors.end())
       restore_windows(it->second);
+    require_same_start(loaded->path);
     if (world_.rank() == 0)
       std::fprintf(stderr, "resumed at step %lld from %s\n", static_cast<long long>(step_), loaded->path.c_str());
   }
 
+  // A rank that passed over a checkpoint it could not read, or found another folder, would go on from elsewhere. The broadcast of the
+  // parameters at the start would hide that, and optimizer, order and learning rate would differ from then on.
+  void require_same_start(const std::string& path) {
+    const uint64_t index = checkpoint::read_file(str(path, '/', checkpoint::kIndexName)).checksum;
+    const at::Tensor mine = at::tensor({step_, sampler_.position(), static_cast<int64_t>(index)}, at::kLong);
+    at::Tensor all = at::empty({world_.size(), 3}, at::kLong);
+    comm::all_gather_base(world_, all, mine).wait();
+    const auto* values = all.data_ptr<int64_t>();
+    const auto start_of = [values](int rank) {
+      const int64_t* row = values + int64_t{3} * rank;
+      return str("rank ", rank, " at step ", row[0], ", position ", row[1], ", index ",
+                 checkpoint::to_hex(static_cast<uint64_t>(row[2])));
+    };
+    for (int rank = 1; rank < world_.size(); ++rank) {
+      if (std::equal(values, values + 3, values + int64_t{3} * rank)) continue;
+      throw Error(
+          ErrorKind::kMismatch,
+          str("[train.resume] rank ", world_.rank(), "/", world_.size(), ": ", start_of(0), "; ", start_of(rank),
+              "; all must continue from the same checkpoint. This rank read ", path,
+              ". Warnings about checkpoints that were passed over say why; repair or remove those, and name one "
+              "folder: --resume FOLDER."));
+    }
+  }
+
   void open_records(bool resume) {
     fs::create_directories(run_dir_);
-    std::ofstream out(fs::path(run_dir_) / "config.json");
-    out << config_.to_json() << "\n";
-    if (!out.flush())
-      throw Error(ErrorKind::kIo,
-                  str("[train] cannot write ", run_dir_, "/config.json; check the folder and its disk."));
+    // At once: a full disk or a kill must not leave a run that --resume does not take.
+    replace_file((fs::path(run_dir_) / "config.json").string(), config_.to_json(), "train");
     metrics_ =
         std::make_unique<profile::MetricsLog>((fs::path(run_dir_) / "metrics.jsonl").string(), resume ? step_ : 0);
     events_ = std::make_unique<profile::TensorBoardWriter>((fs::path(run_dir_) / "tensorboard").string());
@@ -390,7 +439,10 @@ TrainResult run_training(const Config& config, const std::string& run_dir, bool 
     Training training(config, run_dir, resume);
     return training.run(started);
   } catch (const c10::Error& error) {
-    throw Error(ErrorKind::kInternal, str("[train] LibTorch: ", error.what_without_backtrace()));
+    throw Error(kind_of(error), str("[train] LibTorch: ", error.what_without_backtrace()));
+  } catch (const std::bad_alloc&) {
+    throw Error(ErrorKind::kOutOfMemory,
+                "[train] there is not enough memory. Free some, or take a smaller global_batch or fewer ranks.");
   }
 }
 

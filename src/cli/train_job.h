@@ -19,6 +19,7 @@ struct TrainResult {
   double start_s = 0;        ///< from the start of the rank to its first step
   std::string run_dir;
   bool interrupted = false;
+  int stop_signal = 0;  ///< what interrupted it, on whichever rank
 };
 
 /// {"torch_built", "torch_loaded", "backends": [{"name", "ok", "reason"}]}: what `trireme --version` asks for.
@@ -28,6 +29,8 @@ struct TrainResult {
 /// [collective, blocking]
 ///
 /// resume   continue from the newest good checkpoint in run_dir, bit for bit as if the run had never stopped.
+/// Errors   kConfig     the images do not fit together or the model; no checkpoint to continue from.
+///          kMismatch   ranks resumed from different checkpoints; the message shows both.
 /// Signals  SIGINT and SIGTERM end the run at the next step, with a checkpoint.
 [[nodiscard]] TrainResult run_training(const Config& config, const std::string& run_dir, bool resume);
 

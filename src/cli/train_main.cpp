@@ -54,6 +54,15 @@ std::string own_run_dir(const launch::JobSpec& spec, const rendezvous::JobEnv& e
   return run_dir;
 }
 
+/// config.json holds what was used, also where a launcher decided.
+void say_what_is_used(Config& config, const rendezvous::JobEnv& env, const std::string& run_dir) {
+  if (config.get_int("ranks") != env.world_size)
+    config.set("ranks", int64_t{env.world_size}, Origin::kFlag, "launcher: " + env.source);
+  std::string place = config.place("run_dir");
+  if (config.get_string("run_dir").empty() && !env.run_dir.empty()) place = "environment TRIREME_RUN_DIR";
+  config.set("run_dir", run_dir, Origin::kFlag, place);
+}
+
 int train_main(int argc, char** argv) {
   if (argc == 2 && std::string_view(argv[1]) == "--version-json") {
     std::printf("%s\n", version_json().c_str());
@@ -85,9 +94,11 @@ int train_main(int argc, char** argv) {
   if (const auto job = launch::run_self_as_ranks(argc, words.data(), spec)) return job->exit_code;
 
   run_dir = own_run_dir(spec, env, run_dir);
+  say_what_is_used(command->config, env, run_dir);
   const TrainResult result = run_training(command->config, run_dir, command->resume.has_value());
   if (env.rank == 0) print_result(result, command->json);
-  return 0;
+  // An unfinished run is no success: `trireme train && deploy` must not deploy. As a shell says it: 130 Ctrl-C, 143 SIGTERM.
+  return result.interrupted ? 128 + result.stop_signal : 0;
 }
 
 }  // namespace

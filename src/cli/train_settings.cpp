@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 std::vector<Setting> train_settings() {
   return {
       {"recipe", std::string("resnet"), "what to train: resnet, vit or mlp", {"resnet", "vit", "mlp"}},
-      {"ranks", int64_t{2}, "processes on this host, when started alone", {}, 1, 1024},
+      {"ranks", int64_t{2}, "processes on this host, when started alone", {}, 1, 4096},
       {"epochs", int64_t{0}, "passes over the training images", {}, 1, 1e6},
       {"max_steps", int64_t{0}, "end after so many optimizer steps; 0: all epochs", {}, 0, 1e12},
       {"global_batch", int64_t{0}, "images per optimizer step, over all ranks", {}, 1, 1e9},
@@ -140,6 +140,11 @@ void load_run_config(Config& config, const std::string& run_dir) {
     throw Error(ErrorKind::kConfig, str("[train] ", path, " is not the config.json of a run."));
   }
   config.load_json(document["config"].dump(), path);
+  // Where each value was first said stays known over any number of --resume.
+  const nlohmann::json origins = document.value("origin", nlohmann::json::object());
+  for (const auto& [key, place] : origins.items()) {
+    if (place.is_string()) config.set_place_in_file(key, place.get<std::string>());
+  }
 }
 
 // --resume says where the run lies; what names another folder contradicts it.

@@ -1,7 +1,6 @@
 #include "rendezvous/port_file.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -13,6 +12,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/own_folder.h"
 #include "base/str.h"
 #include "rendezvous/memory_store.h"
 #include "rendezvous/socket.h"
@@ -28,13 +28,8 @@ namespace {
 
 /// Checked, since /tmp belongs to everybody.
 std::string folder() {
-  const std::string path = str("/tmp/trireme-", getuid());
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) io_failed(path, std::system_category().message(errno));
-  struct stat info{};
-  if (lstat(path.c_str(), &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != getuid() ||
-      (info.st_mode & 0022) != 0) {
-    io_failed(path, "is no folder that only this user may write");
-  }
+  std::string path = own_tmp_folder();
+  if (const std::string problem = make_own_folder(path); !problem.empty()) io_failed(path, problem);
   return path;
 }
 

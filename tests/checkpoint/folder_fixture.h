@@ -56,8 +56,9 @@ inline int num_leftovers(const std::string& root) {
 inline void expect_clear(const std::string& message, const std::string& path, const std::string& reason,
                          const std::string& advice) {
   using testing::HasSubstr;
-  EXPECT_THAT(message, testing::AllOf(testing::StartsWith("[checkpoint.save] "), HasSubstr(path), HasSubstr(": cannot "),
-                                      HasSubstr(reason), HasSubstr(advice), testing::Not(HasSubstr("\n"))));
+  EXPECT_THAT(message,
+              testing::AllOf(testing::StartsWith("[checkpoint.save] "), HasSubstr(path), HasSubstr(": cannot "),
+                             HasSubstr(reason), HasSubstr(advice), testing::Not(HasSubstr("\n"))));
 }
 
 }  // namespace trireme::checkpoint

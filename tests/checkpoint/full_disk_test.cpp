@@ -20,8 +20,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kCount = 16'000;          // 63 KiB of tensor
-const std::string kNote(20'000, 'n');      // and 20 KB of index
+constexpr size_t kCount = 16'000;      // 63 KiB of tensor
+const std::string kNote(20'000, 'n');  // and 20 KB of index
 constexpr const char* kFull = "No space left on device";
 constexpr const char* kFreeSome = "Free some space";
 
@@ -81,7 +81,8 @@ TEST_F(CheckpointFullDisk, NoMoreFilesThanTheDiskAllows) {
     write_step(root_, 1);
     for (int i = 0; i < 20; ++i) std::ofstream(dir_ / ("ballast" + std::to_string(i)));
     // Folder, shard, index: room for one file more each time.
-    const std::vector<std::string> stops = {"make the folder", "safetensors: cannot create", "index.json: cannot create"};
+    const std::vector<std::string> stops = {"make the folder", "safetensors: cannot create",
+                                            "index.json: cannot create"};
     int free = 0;
     for (; free < 4; ++free) {
       const std::string error = save_error(root_, 2);

@@ -75,7 +75,8 @@ TEST_P(CheckpointLie, IsNamedAndTheOneBeforeComesBack) {
     FAIL() << "taken for a checkpoint";
   } catch (const Error& error) {
     EXPECT_EQ(error.kind(), ErrorKind::kIo);
-    EXPECT_THAT(error.what(), testing::AllOf(HasSubstr(newest), HasSubstr(GetParam().reason), HasSubstr("Restore one")));
+    EXPECT_THAT(error.what(),
+                testing::AllOf(HasSubstr(newest), HasSubstr(GetParam().reason), HasSubstr("Restore one")));
     EXPECT_THAT(error.what(), testing::Not(HasSubstr("\n")));
   }
   write_step(dir.path(), 1);
@@ -125,31 +126,33 @@ INSTANTIATE_TEST_SUITE_P(
                     Lie{shard_is(with("[0,8]", "[8,16]"), 8), "lies at [8, 16) of 8"},
                     Lie{shard_is(with("[0,8]", "[-8,0]"), 8), "non-negative"},
                     Lie{shard_is(with("[2]", "[4611686018427387906]"), 8), "has 8 bytes"},
-                    Lie{shard_is(with("F32", "F64"), 8), "has 8 bytes"}, Lie{shard_is(with("F32", "F31"), 8), "unknown dtype"},
+                    Lie{shard_is(with("F32", "F64"), 8), "has 8 bytes"},
+                    Lie{shard_is(with("F32", "F31"), 8), "unknown dtype"},
                     Lie{shard_is(with("}}", "},\"w\":{\"dtype\":\"F32\",\"shape\":[2],\"data_offsets\":[0,8]}}"), 8),
                         "appears twice"},
                     Lie{shard_is(with("\"w\"", "\"v\""), 8), "a tensor 'v' that the index does not place there"}));
 
-INSTANTIATE_TEST_SUITE_P(
-    Files, CheckpointLie,
-    testing::Values(Lie{[](const std::string& folder) { fs::resize_file(folder + "/index.json", uint64_t{1} << 40U); },
-                        "it has 1099511627776 bytes"},
-                    Lie{[](const std::string& folder) {
-                          fs::remove(folder + "/index.json");
-                          fs::create_directory(folder + "/index.json");
-                        },
-                        "Is a directory"},
-                    // Opening it must not wait for somebody who writes into it.
-                    Lie{[](const std::string& folder) {
-                          fs::remove(folder + "/index.json");
-                          ASSERT_EQ(mkfifo((folder + "/index.json").c_str(), 0600), 0);
-                        },
-                        "cannot read it"},
-                    Lie{[](const std::string& folder) {
-                          fs::remove(folder + '/' + kShardName);
-                          ASSERT_EQ(mkfifo((folder + '/' + kShardName).c_str(), 0600), 0);
-                        },
-                        kShardName}));
+INSTANTIATE_TEST_SUITE_P(Files, CheckpointLie,
+                         testing::Values(Lie{[](const std::string& folder) {
+                                               fs::resize_file(folder + "/index.json", uint64_t{1} << 40U);
+                                             },
+                                             "it has 1099511627776 bytes"},
+                                         Lie{[](const std::string& folder) {
+                                               fs::remove(folder + "/index.json");
+                                               fs::create_directory(folder + "/index.json");
+                                             },
+                                             "Is a directory"},
+                                         // Opening it must not wait for somebody who writes into it.
+                                         Lie{[](const std::string& folder) {
+                                               fs::remove(folder + "/index.json");
+                                               ASSERT_EQ(mkfifo((folder + "/index.json").c_str(), 0600), 0);
+                                             },
+                                             "cannot read it"},
+                                         Lie{[](const std::string& folder) {
+                                               fs::remove(folder + '/' + kShardName);
+                                               ASSERT_EQ(mkfifo((folder + '/' + kShardName).c_str(), 0600), 0);
+                                             },
+                                             kShardName}));
 
 }  // namespace
 }  // namespace trireme::checkpoint

@@ -15,7 +15,7 @@ struct Strike {
 struct SteppedChild {
   std::vector<std::string> calls;  ///< "openat", "fsync", ... in order, the struck one last when it killed
   bool killed = false;
-  int exit_code = -1;     ///< what `body` returned
+  int exit_code = -1;       ///< what `body` returned
   std::string unavailable;  ///< why such a child could not be had; the rest means nothing then
 };
 

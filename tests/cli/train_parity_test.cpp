@@ -5,8 +5,10 @@
 
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 
+#include "base/torch/torch_compat.h"
 #include "models/classifier.h"
 #include "support/temp_folder.h"
 #include "trireme/data/image_batch.h"
@@ -142,6 +144,19 @@ TEST_P(TrainParity, EveryLossOfTheFirstEpochEqualsTheRanksRunInTurnBitForBit) {
     EXPECT_EQ(got[static_cast<size_t>(step)], reference.step(step, steps)) << "step " << step + 1;
   }
   EXPECT_LT(got.back(), got.front());
+}
+// Oracle: closed form. No machine has 2^60 bytes, and no tensor of 2 rows takes one of 3.
+TEST(TorchErrors, MemoryThatCannotBeHadIsNoBugOfOurs) {
+  const auto kind_from = [](const std::function<void()>& body) {
+    try {
+      body();
+    } catch (const c10::Error& error) {
+      return kind_of(error);
+    }
+    return ErrorKind::kUnsupported;
+  };
+  EXPECT_EQ(kind_from([] { (void)at::empty({int64_t{1} << 60}, at::kByte); }), ErrorKind::kOutOfMemory);
+  EXPECT_EQ(kind_from([] { (void)at::zeros({2}).copy_(at::zeros({3})); }), ErrorKind::kInternal);
 }
 INSTANTIATE_TEST_SUITE_P(Gradients, TrainParity, testing::Values("arena", "staged", "bucket_view"));
 

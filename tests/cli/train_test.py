@@ -25,6 +25,14 @@ def write_idx(path, shape, values):
         out.write(header + bytes(values))
 
 
+def make_blank_images(folder, train, test):
+    """Eleven black images each; `train` and `test` are (height, width)."""
+    os.makedirs(folder)
+    for stem, shape in (("train", train), ("t10k", test)):
+        write_idx(os.path.join(folder, stem + "-images-idx3-ubyte.gz"), (11, *shape), bytes(11 * shape[0] * shape[1]))
+        write_idx(os.path.join(folder, stem + "-labels-idx1-ubyte.gz"), (11,), bytes(i % 10 for i in range(11)))
+
+
 def make_images(folder, train=1501, test=203):
     """Ten classes, each a bright row at its own height in noise. 1501 leaves an uneven last batch."""
     rng = random.Random(20261130)
@@ -172,6 +180,54 @@ class TrainTest(unittest.TestCase):
         with open(self.path("newest/runs/first/failure.json")) as f:
             self.assertEqual(json.load(f)["command"][1:], ["--resume=runs/first", "--recipe", "vit"])
 
+    def test_ranks_that_resume_from_different_checkpoints_name_both(self):
+        """Oracle: closed form. Each rank is told another folder, as a rank is that could not read the newest checkpoint."""
+        self.train("start0", "--recipe", "mlp", "--global-batch", "64", "--max-steps", "2")
+        self.train("start1", "--recipe", "mlp", "--global-batch", "64", "--max-steps", "1")
+        self.train("start2", "--recipe", "mlp", "--global-batch", "64", "--max-steps", "2", "--seed", "5")
+        for other, step in (("start1", 1), ("start2", 2)):
+            with self.subTest(other=other):
+                resume = 'exec "$0" --max-steps 3 --resume "$(test $RANK = 0 && echo "$1" || echo "$2")"'
+                words = ["sh", "-c", resume, TRAIN, self.path("start0"), self.path(other)]
+                done = self.run_words([TRIREME, "run", "--nproc-per-node", "2", *words], "split", code=1)
+                want = r"rank 0 at step 2, position 128, index (\w{16}); rank 1 at step %d, position %d, index (\w{16});" % (step, step * 64)
+                for rank in (0, 1):
+                    found = re.search(r"\[train.resume\] rank %d/2: " % rank + want, done.stderr)
+                    self.assertIsNotNone(found, done.stderr)
+                    self.assertNotEqual(found.group(1), found.group(2))
+                self.assertEqual(os.listdir(self.path("start0/checkpoints")), ["step-2"])
+
+    def test_config_json_holds_what_was_used_and_where_it_was_first_said(self):
+        flags = ["--recipe", "mlp", "--data", self.data, "--run-dir", "used"]
+        run = [TRIREME, "run", "--nproc-per-node", "3", "--run-dir"]
+        environment = {"TRIREME_TRAIN_OPTIM_MOMENTUM": "0.5"}
+        self.run_words([*run, "job1", TRAIN, *flags, "--lr", "0.02", "--max-steps", "1"], "as-used", environment=environment)
+
+        def read():
+            with open(self.path("as-used/used/config.json")) as f:
+                document = json.load(f)
+            return document["config"], document["origin"]
+        for said, steps in (("flag --max-steps", 1), ("flag --max-steps", 2), ("flag --set max_steps", 3)):
+            config, origin = read()
+            self.assertEqual(config["ranks"], 3)
+            self.assertEqual(config["run_dir"], self.path("as-used/used"))
+            self.assertEqual((config["max_steps"], origin["max_steps"]), (steps, said))
+            self.assertEqual((config["optim"]["learning_rate"], origin["optim.learning_rate"]), (0.02, "flag --lr"))
+            self.assertEqual(config["optim"]["momentum"], 0.5)
+            self.assertEqual(origin["optim.momentum"], "environment TRIREME_TRAIN_OPTIM_MOMENTUM")
+            self.assertEqual(origin["checkpoint.keep"], "default")
+            more = ["--max-steps", "2"] if steps == 1 else ["--set", "max_steps=3"]
+            self.run_words([*run, "job%d" % (steps + 1), TRAIN, "--resume", "used", *more], "as-used")
+
+    def test_images_that_do_not_fit_are_wrong_use_and_no_bug(self):
+        make_blank_images(self.path("oblong"), (28, 20), (28, 20))
+        make_blank_images(self.path("uneven"), (28, 28), (28, 20))
+        for data, recipe, words in (("oblong", "vit", "28 x 20"), ("uneven", "mlp", "test images 28 x 20")):
+            with self.subTest(data=data):
+                done = self.run_words([TRAIN, "--data", self.path(data), "--recipe", recipe], "shapes", code=2)
+                self.assertIn(words, done.stderr)
+        self.run_words([TRAIN, "--data", self.path("oblong"), "--recipe", "mlp", "--max-steps", "1"], "shapes")
+
     def test_any_number_of_ranks_follows_one_process_on_the_whole_batch(self):
         """Oracle: --ranks 1, which sees the whole batch; mlp has no BatchNorm. 24 steps, the last of 29 images; 3 ranks get uneven shares.
 
@@ -223,6 +279,7 @@ class TrainTest(unittest.TestCase):
             pass
         process.send_signal(signal.SIGTERM)
         out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 128 + signal.SIGTERM)  # an unfinished run is no success
         stopped = re.search(r'"steps":(\d+)', out)
         self.assertIsNotNone(stopped, err)
         self.assertLess(int(stopped.group(1)), 600)

@@ -1,10 +1,10 @@
 #include "base/torch/torch_compat.h"
 
+#include <c10/util/Exception.h>
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/headeronly/version.h>
 
 #include "base/str.h"
-#include "trireme/base/error.h"
 
 namespace trireme {
 namespace {
@@ -27,6 +27,12 @@ void check_torch_version(uint64_t loaded) {
       str("[base.torch] this build was compiled against LibTorch ", compiled_torch_version(), " but ", unpack(loaded),
           " is loaded; both must be the same minor version. Rebuild Trireme, or load the other ",
           "library (LD_LIBRARY_PATH, rpath)."));
+}
+
+ErrorKind kind_of(const c10::Error& error) {
+  if (dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr) return ErrorKind::kOutOfMemory;
+  // The CPU's allocator has no type of its own for it ("can't allocate memory" here, "not enough memory" on Windows).
+  return error.msg().find("DefaultCPUAllocator") != std::string::npos ? ErrorKind::kOutOfMemory : ErrorKind::kInternal;
 }
 
 }  // namespace trireme
