@@ -13,6 +13,7 @@
 
 #include "base/str.h"
 #include "comm/algorithms/communicator.h"
+#include "comm/transport/shm/unix_socket.h"
 #include "support/rank_processes.h"
 
 namespace trireme::comm {
@@ -186,6 +187,76 @@ TEST(ShmCommunicator, DeathNoticeEndsTheWaitForAGroup) {
   EXPECT_EQ(outcomes[0].kind, ErrorKind::kPeerLost);
   EXPECT_THAT(outcomes[0].error, HasSubstr("rank 1 (pid 7): SIGKILL"));
   EXPECT_LT(outcomes[0].error_after_kill_s, 1.0);
+}
+
+// The group's first rank dies after it was found and before it hands over the memory: only the launcher knows that it died.
+TEST(ShmCommunicator, FirstRankThatDiesWhileItServesIsNamed) {
+  for (const bool listening : {true, false}) {
+    RankProcesses ranks(2, [listening](int rank, rendezvous::Store& store, const auto& reach) {
+      if (rank == 0) {
+        UnixListener listener = listen_on_abstract_name();
+        const std::string token = random_token();
+        store.set("shm", str(listener.name, ' ', token, " 262144"));
+        if (listening) {
+          const FileDescriptor peer = accept_peer(listener, token, std::chrono::seconds(20));
+          reach("serving");
+          while (true) pause();
+        }
+        listener = {};
+        reach("serving");
+        while (true) pause();
+      }
+      if (!listening) store.wait(std::vector<std::string>{"go"}, std::chrono::seconds(20));
+      (void)make_shm_communicator(store, store, 1, 2, {});
+    });
+    ranks.await_mark(0, "serving");
+    ranks.kill(0);
+    ranks.store().set("go", "1");
+    ranks.store().set(rendezvous::kDeathNoticeKey, "rank 0 (pid 7): SIGKILL");
+    const auto outcomes = ranks.join();
+    EXPECT_EQ(outcomes[1].kind, ErrorKind::kPeerLost) << outcomes[1].error;
+    EXPECT_THAT(outcomes[1].error, HasSubstr("rank 0 (pid 7): SIGKILL"));
+    EXPECT_LT(outcomes[1].error_after_kill_s, 1.0);
+  }
+}
+
+// A peer that dies between asking for the memory and getting it must not fail the first rank before its death is known.
+TEST(UnixSocket, SendingToOneThatHungUpIsNoError) {
+  const UnixListener listener = listen_on_abstract_name();
+  const std::string token = random_token();
+  (void)connect_to_peer(listener.name, token);
+  const FileDescriptor peer = accept_peer(listener, token, std::chrono::seconds(20));
+  ASSERT_TRUE(peer);
+  EXPECT_FALSE(send_descriptor(peer, listener.socket.get()));
+}
+
+// Rank 0 hears of the death first and leaves; what the others miss is rank 2, not rank 0.
+TEST(ShmCommunicator, DeadRankIsNamedRatherThanTheOneThatLeftBecauseOfIt) {
+  RankProcesses ranks(3, [](int rank, rendezvous::Store& store, const auto& reach) {
+    auto comm = make_shm_communicator(store, store, rank, 3, {});
+    reduce_and_check(*comm, 1, 10);
+    reach("reduced");
+    if (rank == 2) {
+      while (true) pause();
+    }
+    store.wait(std::vector<std::string>{str("go", rank)}, std::chrono::seconds(20));
+    if (rank == 0) {
+      comm.reset();
+      reach("left");
+      return;
+    }
+    reduce_and_check(*comm, 2, 10);
+  });
+  for (int r = 0; r < 3; ++r) ranks.await_mark(r, "reduced");
+  ranks.kill(2);
+  siginfo_t info = {};
+  waitid(P_PID, static_cast<id_t>(ranks.pid(2)), &info, WEXITED | WNOWAIT);
+  ranks.store().set("go0", "1");
+  ranks.await_mark(0, "left");
+  ranks.store().set("go1", "1");
+  const auto outcomes = ranks.join();
+  EXPECT_EQ(outcomes[1].kind, ErrorKind::kPeerLost);
+  EXPECT_THAT(outcomes[1].error, HasSubstr("rank 2 died"));
 }
 
 TEST(ShmCommunicator, MismatchReachesEveryProcess) {

@@ -167,17 +167,21 @@ void Window::await_slowly(Flag& flag, uint32_t value, const CallInfo& info, int 
 }
 
 void Window::look_for_the_lost(const CallInfo& info, int peer) {
+  std::vector<int> departed;
   for (int r = 0; r < size(); ++r) {
     if (r == rank_) continue;
     // In this order: a rank says that it leaves before its process ends.
     const bool alive = memory_->alive(r);
-    const bool departed = ranks_[r].departed.load(std::memory_order_acquire) != 0;
-    if (alive && !departed) continue;
-    if (!departed) {
+    if (ranks_[r].departed.load(std::memory_order_acquire) != 0) {
+      departed.push_back(r);
+    } else if (!alive) {
       poison(ErrorKind::kPeerLost, str(where(info), " (", describe(info), "): rank ", global_rank(r),
                                        " died. The group cannot be used any more; see the launcher's report and that "
                                        "rank's log for the cause."));
     }
+  }
+  // Only now, since others may have left because of a death.
+  for (const int r : departed) {
     // One that left in good order may have done its part of what we wait for; it is missed only where its own flag is.
     const bool missed = peer >= 0 ? peer == r : !lane_of(r, phase_).flag.reached(phase_);
     if (missed) {

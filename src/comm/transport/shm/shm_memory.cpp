@@ -21,6 +21,8 @@ using std::chrono::milliseconds;
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr milliseconds kSlice{50};
+/// How long the launcher's words are waited for when a peer broke a connection. It names a death within moments.
+constexpr milliseconds kNoticeLimit{500};
 constexpr const char* kInvitationKey = "shm";
 
 [[noreturn]] void fail(const std::string& what) {
@@ -99,6 +101,20 @@ Invitation parse_invitation(const std::string& text, size_t most) {
   return invitation;
 }
 
+int global_rank(const CommunicatorOptions& options, int rank) {
+  return options.global_ranks.empty() ? rank : options.global_ranks.at(static_cast<size_t>(rank));
+}
+
+[[noreturn]] void throw_lost(int rank, const CommunicatorOptions& options, const std::string& notice) {
+  throw Error(ErrorKind::kPeerLost, str("[comm.init] rank ", global_rank(options, rank), ": group '",
+                                        options.group_name, "': ", notice, " while the group was being made."));
+}
+
+void throw_if_noticed(rendezvous::Store& root, int rank, const CommunicatorOptions& options) {
+  const std::string key(rendezvous::kDeathNoticeKey);
+  if (root.check({&key, 1})) throw_lost(rank, options, root.get(key, kSlice));
+}
+
 // Rank 0's half: hands the file to size - 1 peers.
 void serve_file(rendezvous::Store& store, rendezvous::Store& root, int rank, int size,
                 const CommunicatorOptions& options, const FileDescriptor& file, size_t announced) {
@@ -106,31 +122,46 @@ void serve_file(rendezvous::Store& store, rendezvous::Store& root, int rank, int
   const std::string token = random_token();
   store.set(kInvitationKey, str(listener.name, ' ', token, ' ', announced));
   const auto deadline = std::chrono::steady_clock::now() + options.timeout;
-  const std::vector<std::string> death_notice = {std::string(rendezvous::kDeathNoticeKey)};
   for (int served = 1; served < size;) {
     if (const FileDescriptor peer = accept_peer(listener, token, kSlice)) {
-      send_descriptor(peer, file.get());
-      ++served;
-      continue;
+      // One that hung up before it was served has died; the launcher says so, and until then others are served.
+      if (send_descriptor(peer, file.get())) {
+        ++served;
+        continue;
+      }
     }
-    if (root.check(death_notice)) {
-      throw Error(ErrorKind::kPeerLost,
-                  str("[comm.init] rank ", rank, ": group '", options.group_name,
-                      "': ", root.get(rendezvous::kDeathNoticeKey, kSlice), " while the group was being made."));
-    }
+    throw_if_noticed(root, rank, options);
     if (std::chrono::steady_clock::now() > deadline) {
       throw Error(ErrorKind::kTimeout,
-                  str("[comm.init] rank ", rank, ": group '", options.group_name, "': only ", served, " of ", size,
-                      " ranks came within ", std::chrono::duration<double>(options.timeout).count(),
-                      " s. See what the others do."));
+                  str("[comm.init] rank ", global_rank(options, rank), ": group '", options.group_name, "': only ",
+                      served, " of ", size, " ranks came within ",
+                      std::chrono::duration<double>(options.timeout).count(), " s. See what the others do."));
     }
   }
 }
 
-// The others' half.
-FileDescriptor fetch_file(const Invitation& invitation, const CommunicatorOptions& options) {
-  const FileDescriptor peer = connect_to_peer(invitation.name, invitation.token);
-  return receive_descriptor(peer, options.timeout);
+std::string notice_within(rendezvous::Store& root, milliseconds limit) {
+  try {
+    return root.get(rendezvous::kDeathNoticeKey, limit);
+  } catch (const Error&) {  // nobody died as far as is known, or the store has gone too
+    return {};
+  }
+}
+
+// The others' half. The first rank breaks the connection when it dies, and when it gives up because another has died: the launcher knows
+// who that is.
+FileDescriptor fetch_file(rendezvous::Store& root, const Invitation& invitation, int rank,
+                          const CommunicatorOptions& options) {
+  try {
+    const FileDescriptor peer = connect_to_peer(invitation.name, invitation.token);
+    return receive_descriptor(peer, options.timeout);
+  } catch (const Error& error) {
+    const std::string notice =
+        notice_within(root, error.kind() == ErrorKind::kTimeout ? milliseconds{0} : kNoticeLimit);
+    if (!notice.empty()) throw_lost(rank, options, notice);
+    throw Error(error.kind(), str("[comm.init] rank ", global_rank(options, rank), ": group '", options.group_name,
+                                  "': no shared memory from rank ", global_rank(options, 0), ": ", error.what()));
+  }
 }
 
 }  // namespace
@@ -146,7 +177,7 @@ ShmMeeting meet_in_shared_memory(rendezvous::Store& store, rendezvous::Store& ro
   const Invitation invitation = parse_invitation(
       rendezvous::get_unless_dead(store, root, kInvitationKey, options.timeout, "comm.init"), size_t{1} << 30);
   const WindowShape shape = {.num_ranks = size, .slot_bytes = invitation.bytes};
-  FileDescriptor file = fetch_file(invitation, options);
+  FileDescriptor file = fetch_file(root, invitation, rank, options);
   check_received(file.get(), shape.total_bytes());
   return {std::make_shared<ShmMemory>(std::move(file), shape.total_bytes(), rank), shape};
 }
@@ -161,10 +192,9 @@ SharedParts share_memory(rendezvous::Store& store, rendezvous::Store& root, int 
     file = create_sealed(total, options.group_name);
     serve_file(store, root, rank, size, options, file, total);
   } else {
-    file = fetch_file(
-        parse_invitation(rendezvous::get_unless_dead(store, root, kInvitationKey, options.timeout, "comm.init"),
-                         SIZE_MAX),
-        options);
+    const Invitation invitation = parse_invitation(
+        rendezvous::get_unless_dead(store, root, kInvitationKey, options.timeout, "comm.init"), SIZE_MAX);
+    file = fetch_file(root, invitation, rank, options);
     check_received(file.get(), total);
   }
   parts.memory = std::make_shared<ShmMemory>(std::move(file), total, rank);
@@ -176,13 +206,7 @@ std::unique_ptr<Communicator> make_shm_communicator(rendezvous::Store& store, re
                                                     int size, CommunicatorOptions options) {
   ShmMeeting meeting = meet_in_shared_memory(store, root, rank, size, options);
   auto window = std::make_unique<Window>(std::move(meeting.memory), meeting.shape, rank, std::move(options));
-  const std::vector<std::string> death_notice = {std::string(rendezvous::kDeathNoticeKey)};
-  window->attach_and_wait([&] {
-    if (!root.check(death_notice)) return;
-    throw Error(ErrorKind::kPeerLost,
-                str("[comm.init] rank ", window->global_rank(rank), ": group '", window->options().group_name,
-                    "': ", root.get(rendezvous::kDeathNoticeKey, kSlice), " while the group was being made."));
-  });
+  window->attach_and_wait([&] { throw_if_noticed(root, rank, window->options()); });
   return std::make_unique<WindowCommunicator>(std::move(window));
 }
 

@@ -95,8 +95,10 @@ FileDescriptor connect_to_peer(const std::string& name, const std::string& token
   sockaddr_un address;
   const socklen_t length = abstract_address(name, address);
   if (connect(peer.get(), reinterpret_cast<sockaddr*>(&address), length) != 0) {
-    throw Error(ErrorKind::kIo, str("[comm.shm] connecting to the group's first rank failed: ", std::strerror(errno),
-                                    ". The ranks must run on one host and in one network namespace (container)."));
+    throw Error(ErrorKind::kIo,
+                str("[comm.shm] connecting to the group's first rank failed: ", std::strerror(errno),
+                    ". It died, or runs on another host or in another network namespace (container); one host and one "
+                    "namespace are required."));
   }
   if (!same_user(peer.get())) {
     throw Error(ErrorKind::kIo,
@@ -106,7 +108,7 @@ FileDescriptor connect_to_peer(const std::string& name, const std::string& token
   return peer;
 }
 
-void send_descriptor(const FileDescriptor& socket, int descriptor) {
+bool send_descriptor(const FileDescriptor& socket, int descriptor) {
   char payload = 'T';
   iovec part = {.iov_base = &payload, .iov_len = 1};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control = {};
@@ -120,7 +122,10 @@ void send_descriptor(const FileDescriptor& socket, int descriptor) {
   header->cmsg_type = SCM_RIGHTS;
   header->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
-  if (sendmsg(socket.get(), &message, MSG_NOSIGNAL) != 1) fail("sending the shared memory's descriptor");
+  const ssize_t sent = sendmsg(socket.get(), &message, MSG_NOSIGNAL);
+  if (sent == 1) return true;
+  if (sent < 0 && (errno == EPIPE || errno == ECONNRESET)) return false;
+  fail("sending the shared memory's descriptor");
 }
 
 FileDescriptor receive_descriptor(const FileDescriptor& socket, std::chrono::milliseconds wait) {
@@ -137,10 +142,13 @@ FileDescriptor receive_descriptor(const FileDescriptor& socket, std::chrono::mil
   message.msg_control = control.data();
   message.msg_controllen = control.size();
   const ssize_t got = recvmsg(socket.get(), &message, MSG_CMSG_CLOEXEC);
+  if (got == 0 || (got < 0 && errno == ECONNRESET)) {
+    throw Error(ErrorKind::kPeerLost, "[comm.shm] it died, or gave up, before it sent its shared memory; see its log.");
+  }
   const cmsghdr* header = got == 1 ? CMSG_FIRSTHDR(&message) : nullptr;
   if (header == nullptr || header->cmsg_type != SCM_RIGHTS || header->cmsg_len != CMSG_LEN(sizeof(int))) {
     throw Error(ErrorKind::kIo,
-                str("[comm.shm] the group's first rank closed the connection instead of sending its shared memory",
+                str("[comm.shm] the group's first rank sent something else than its shared memory",
                     (message.msg_flags & MSG_CTRUNC) != 0 ? " (no file descriptor left: raise 'ulimit -n')" : "", "."));
   }
   int descriptor = -1;

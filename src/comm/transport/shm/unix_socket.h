@@ -43,8 +43,9 @@ struct UnixListener {
 /// Connects, checks that the listener runs under the same user id, sends `token`. Throws kIo naming what failed.
 [[nodiscard]] FileDescriptor connect_to_peer(const std::string& name, const std::string& token);
 
-void send_descriptor(const FileDescriptor& socket, int descriptor);
-/// Waits up to `wait`. Throws kIo when the peer closes or sends anything but one descriptor.
+/// False when the peer has closed. Throws kIo for anything else.
+[[nodiscard]] bool send_descriptor(const FileDescriptor& socket, int descriptor);
+/// Waits up to `wait`. Throws kPeerLost when the peer closes, kIo when it sends anything but one descriptor, kTimeout.
 [[nodiscard]] FileDescriptor receive_descriptor(const FileDescriptor& socket, std::chrono::milliseconds wait);
 
 /// 32 hexadecimal digits from the kernel's random source.
