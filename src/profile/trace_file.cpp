@@ -39,24 +39,55 @@ std::string unique_suffix() {
   return str(".", getpid(), ".", counter.fetch_add(1, std::memory_order_relaxed));
 }
 
-/// Null and errno when there is no room; throws nothing, so that the caller may try the next place.
-void* create_and_map(const std::string& temporary, size_t bytes) {
-  const int fd = create_exclusively(temporary);
-  if (fd < 0) return nullptr;
+/// Without a name: it is gone with this process if that is killed before it gives the file one. -1 where that cannot be done.
+int create_nameless(const std::string& folder) {
+  if (access("/proc/self/fd", X_OK) != 0) return -1;  // needed by give_name()
+  return open(folder.c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+}
+
+/// Maps a new file; false and errno when there is no room. Throws nothing, so that the caller may try the next place.
+bool create_and_map(NewTraceFile& file, size_t bytes) {
+  file.fd = create_nameless(std::filesystem::path(file.path).parent_path());
+  const bool nameless = file.fd >= 0;
+  const int fd = nameless ? file.fd : create_exclusively(file.temporary);
+  if (fd < 0) return false;
   // Really on the disk: a hole that cannot be filled later would be a SIGBUS in the middle of training.
   int error = posix_fallocate(fd, 0, static_cast<off_t>(bytes));
-  void* memory = MAP_FAILED;
   if (error == 0) {
-    memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
-    if (memory == MAP_FAILED) error = errno;
+    void* memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    if (memory == MAP_FAILED) {
+      error = errno;
+    } else {
+      file.memory = memory;
+    }
   }
-  close(fd);
-  if (error != 0) {
-    unlink(temporary.c_str());
+  if (error != 0 || !nameless) close(fd);
+  if (error == 0) return true;
+  file.fd = -1;
+  if (!nameless) unlink(file.temporary.c_str());
+  errno = error;
+  return false;
+}
+
+/// False and errno when it cannot be done; the file is gone then.
+bool give_name(const NewTraceFile& file) {
+  if (file.fd >= 0) {
+    const std::string self = str("/proc/self/fd/", file.fd);
+    const auto link = [&](const std::string& name) {
+      return linkat(AT_FDCWD, self.c_str(), AT_FDCWD, name.c_str(), AT_SYMLINK_FOLLOW) == 0;
+    };
+    const bool named = link(file.path);
+    const bool done = named || errno != EEXIST || !link(file.temporary);
+    const int error = errno;
+    close(file.fd);
     errno = error;
-    return nullptr;
+    if (done) return named;
   }
-  return memory;
+  if (rename(file.temporary.c_str(), file.path.c_str()) == 0) return true;
+  const int error = errno;
+  unlink(file.temporary.c_str());
+  errno = error;
+  return false;
 }
 
 std::vector<std::string> memory_folders() {
@@ -127,8 +158,7 @@ NewTraceFile create_trace_file(const TraceOptions& options, size_t bytes) {
   if (!in_memory) {
     file.path = wanted;
     file.temporary = file.path + unique_suffix();
-    file.memory = create_and_map(file.temporary, bytes);
-    if (file.memory == nullptr) fail(options.rank, file.temporary, "creating", errno);
+    if (!create_and_map(file, bytes)) fail(options.rank, file.temporary, "creating", errno);
     return file;
   }
   int last_error = ENOENT;
@@ -139,8 +169,7 @@ NewTraceFile create_trace_file(const TraceOptions& options, size_t bytes) {
                     options.rank, unique_suffix());
     file.temporary = file.path + ".new";
     file.pointer = wanted;
-    file.memory = create_and_map(file.temporary, bytes);
-    if (file.memory != nullptr) return file;
+    if (create_and_map(file, bytes)) return file;
     last_error = errno;
   }
   fail(options.rank, file.temporary, "creating", last_error);
@@ -151,11 +180,7 @@ void publish_trace_file(const NewTraceFile& file) {
   if (rename(file.path.c_str(), (file.path + ".old").c_str()) != 0 && errno != ENOENT) {
     log::warn("profile", "cannot keep '", file.path, "' as '.old': ", std::strerror(errno), "; it is replaced");
   }
-  if (rename(file.temporary.c_str(), file.path.c_str()) != 0) {
-    const int error = errno;
-    unlink(file.temporary.c_str());
-    fail(-1, file.path, "renaming to", error);
-  }
+  if (!give_name(file)) fail(-1, file.path, "renaming to", errno);
   if (!file.pointer.empty()) write_pointer(file);
 }
 

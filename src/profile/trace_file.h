@@ -16,7 +16,8 @@ namespace trireme::profile {
 struct NewTraceFile {
   void* memory = nullptr;
   std::string path;       ///< where it will be
-  std::string temporary;  ///< where it is
+  std::string temporary;  ///< where it is; needed only where the file system has no files without a name
+  int fd = -1;            ///< the file where it has no name yet
   std::string pointer;    ///< where a pointer file to it will be; empty: none
 };
 

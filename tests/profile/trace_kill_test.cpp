@@ -1,11 +1,13 @@
 // Oracle: closed form. A child that does nothing but write records is killed with SIGKILL at seeded moments; what it
 // left must be whole records, as many as the ring holds but for those that its threads were at.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
+#include <filesystem>
 #include <random>
 #include <thread>
 #include <vector>
@@ -75,6 +77,44 @@ TEST(TraceKill, WhatAKilledWriterLeftIsWhole) {
   }
   std::printf("              records caught in the middle of a write: %llu of 40 kills\n",
               static_cast<unsigned long long>(torn));
+}
+
+// A file that is half made has nobody who would remove it, so it must not have a name yet.
+TEST(TraceKill, AWriterKilledWhileItOpensLeavesATraceOrNothing) {
+  const test::TempDir dir;
+  const int nameless = open(dir.path().c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+  if (nameless < 0) GTEST_SKIP() << dir.path() << " is on a file system without O_TMPFILE";
+  close(nameless);
+  const uint32_t seed = 11;
+  std::mt19937 random(seed);
+  int without = 0;
+  for (int trial = 0; trial < 40; ++trial) {
+    const std::string folder = dir / std::to_string(trial);
+    std::filesystem::create_directory(folder);
+    int ready[2];
+    ASSERT_EQ(pipe(ready), 0);
+    const pid_t child = fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      (void)!::write(ready[1], "r", 1);
+      const auto trace = open_collective_trace({.path = folder + "/trace", .rank = 0, .capacity = 1 << 16});
+      while (true) pause();
+    }
+    close(ready[1]);
+    char byte = 0;
+    EXPECT_EQ(::read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 6000);
+    while (std::chrono::steady_clock::now() < until) {
+    }
+    kill(child, SIGKILL);
+    waitpid(child, nullptr, 0);
+    if (!std::filesystem::exists(folder + "/trace")) ++without;
+    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+      EXPECT_EQ(entry.path().filename(), "trace") << "seed " << seed << " trial " << trial;
+    }
+  }
+  EXPECT_GT(without, 0) << "all kills came too late";
 }
 
 }  // namespace
