@@ -5,18 +5,18 @@
 
 #include <chrono>
 #include <csignal>
-#include <cstdlib>
 #include <random>
 #include <thread>
 
 #include "checkpoint/folder_fixture.h"
+#include "support/soak.h"
 #include "support/temp_dir.h"
 
 namespace trireme::checkpoint {
 namespace {
 
 TEST(CheckpointKillSoak, KilledAtSeededMomentsIsWhole) {
-  const int kills = std::getenv("TRIREME_SOAK") != nullptr ? 500 : 50;
+  const int kills = trireme::testing::whole_table() ? 500 : 50;
   constexpr unsigned kSeed = 20'261'130;
   std::mt19937 random(kSeed);  // NOLINT: a fixed seed is the point
   int found_leftovers = 0;

@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <random>
 
 #include "launch/job_fixture.h"
 #include "launch/process_tree.h"
+#include "support/soak.h"
 
 namespace trireme::testing {
 namespace {
@@ -15,8 +15,7 @@ namespace {
 class KillSoakTest : public JobTest, public ::testing::WithParamInterface<int> {};
 
 TEST_P(KillSoakTest, NothingIsLeft) {
-  const bool full = std::getenv("TRIREME_SOAK") != nullptr;
-  const int trials = full ? 300 : 30;
+  const int trials = whole_table() ? 300 : 30;
   constexpr unsigned kSeed = 20'261'130;
   std::mt19937 random(kSeed + static_cast<unsigned>(GetParam()));
   int hits = 0;
