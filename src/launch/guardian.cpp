@@ -142,7 +142,18 @@ class GuardianLoop {
         kill_everything_ = true;
         return;
       }
-      living_[i] = {pid, static_cast<int>(syscall(SYS_pidfd_open, pid, 0)), true};
+      const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+      if (pidfd < 0) {
+        // Its end would never be seen, and the job would not end.
+        notice.kind = Notice::Kind::kCannotExec;
+        notice.value = errno;
+        kill(pid, SIGKILL);
+        waitpid(pid, nullptr, 0);
+        send(notice);
+        kill_everything_ = true;
+        return;
+      }
+      living_[i] = {pid, pidfd, true};
       ++num_living_;
       watch(living_[i].pidfd, kFirstRank + i);
       notice.kind = Notice::Kind::kStarted;
@@ -308,10 +319,19 @@ Guardian start_guardian(const std::vector<RankStart>& ranks, const Inherited& in
   int notices[2] = {-1, -1};
   int orders[2] = {-1, -1};
   const int launcher = static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0));
+  if (launcher < 0 && errno != EMFILE && errno != ENFILE) {
+    throw Error(ErrorKind::kUnavailable, str("[launch.start] the system call pidfd_open is refused here: ",
+                                             std::system_category().message(errno),
+                                             "; Linux 5.3 and a container that lets it pass are required."));
+  }
   if (launcher < 0 || pipe2(notices, O_CLOEXEC) != 0 || pipe2(orders, O_CLOEXEC) != 0) {
+    const int reason = errno;
+    for (const int fd : {launcher, notices[0], notices[1]}) {
+      if (fd >= 0) close(fd);
+    }
     throw Error(ErrorKind::kIo,
                 str("[launch.start] cannot make pipes for the guardian process: ",
-                    std::system_category().message(errno), ". Raise RLIMIT_NOFILE, or end other programs."));
+                    std::system_category().message(reason), ". Raise RLIMIT_NOFILE, or end other programs."));
   }
   sigset_t all;
   sigset_t before;

@@ -1,5 +1,6 @@
 #include "launch/job.h"
 
+#include <fcntl.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
@@ -100,16 +101,30 @@ int exit_code_of(const JobResult& result) {
   return 0;
 }
 
+/// A pipe or log that got the number of a closed standard stream would be taken for it: by ranks, which then lose the
+/// stream, and by us, who would write messages into it.
+void fill_standard_streams() {
+  while (true) {
+    const int fd = open("/dev/null", O_RDWR);
+    if (fd < 0) return;
+    if (fd > STDERR_FILENO) {
+      close(fd);
+      return;
+    }
+  }
+}
+
 }  // namespace
 
 JobResult run_job(const JobSpec& spec) {
   check(spec);
+  fill_standard_streams();
   if (spec.executable.empty()) (void)find_program(spec.command.front());
   JobResult result;
   Attempt attempt;
   attempt.job_id = result.job_id = new_job_id();
   attempt.run_dir = result.run_dir = make_run_dir(spec, attempt.job_id);
-  make_log_dir(attempt.run_dir);
+  make_log_dir(attempt.run_dir, spec.num_ranks);
   std::string hint;
   {
     const SignalScope signals(spec.forwarded_signals);

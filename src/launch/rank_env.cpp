@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "base/log.h"
+#include "base/own_folder.h"
 #include "base/str.h"
 #include "trireme/base/error.h"
 
@@ -96,15 +97,15 @@ std::string make_run_dir(const JobSpec& spec, const std::string& job_id) {
   std::error_code error;
   fs::path dir = spec.run_dir;
   if (dir.empty()) {
-    std::array<char, 32> date{};
-    const time_t now = time(nullptr);
-    tm local{};
-    localtime_r(&now, &local);
-    std::strftime(date.data(), date.size(), "%Y%m%d-%H%M%S-", &local);
-    const std::string name = date.data() + job_id;
+    const std::string name = date_and_time("%Y%m%d-%H%M%S-") + job_id;
     dir = fs::path(spec.log_dir.empty() ? "runs" : spec.log_dir) / name;
     if (spec.log_dir.empty() && !fs::create_directories(dir, error) && error) {
-      const fs::path instead = fs::path(str("/tmp/trireme-", getuid())) / name;
+      const fs::path instead = fs::path(own_tmp_folder()) / name;
+      if (const std::string problem = make_own_folder(own_tmp_folder()); !problem.empty()) {
+        throw Error(ErrorKind::kIo,
+                    str("[launch.start] cannot make ", dir.string(), " here: ", error.message(), "; and ",
+                        own_tmp_folder(), " instead: ", problem, ". --log-dir chooses another place."));
+      }
       log::warn("launch", "cannot make ", dir.string(), " here: ", error.message(), "; logs go to ", instead.string(),
                 ". --log-dir chooses another place.");
       dir = instead;
@@ -114,7 +115,24 @@ std::string make_run_dir(const JobSpec& spec, const std::string& job_id) {
   return fs::absolute(dir).lexically_normal().string();
 }
 
-void make_log_dir(const std::string& run_dir) { make_folder(std::filesystem::path(run_dir) / "logs"); }
+void make_log_dir(const std::string& run_dir, int num_ranks) {
+  make_folder(std::filesystem::path(run_dir) / "logs");
+  const auto put_aside = [&run_dir](const std::string& name) {
+    std::error_code ignored;  // there is none, as a rule
+    std::filesystem::rename(str(run_dir, "/", name), str(run_dir, "/", name, ".old"), ignored);
+  };
+  put_aside("failure.json");
+  for (int rank = 0; rank < num_ranks; ++rank) put_aside(str("logs/rank", rank, ".error.json"));
+}
+
+std::string date_and_time(const char* format) {
+  std::array<char, 64> text{};
+  const time_t now = time(nullptr);
+  tm local{};
+  localtime_r(&now, &local);
+  std::strftime(text.data(), text.size(), format, &local);
+  return text.data();
+}
 
 std::string find_program(const std::string& name) {
   namespace fs = std::filesystem;

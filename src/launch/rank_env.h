@@ -29,8 +29,11 @@ struct Attempt {
 /// Makes the run folder of spec.run_dir or spec.log_dir, and returns its absolute path. Throws kIo.
 [[nodiscard]] std::string make_run_dir(const JobSpec& spec, const std::string& job_id);
 
-/// Makes <run_dir>/logs. Throws kIo.
-void make_log_dir(const std::string& run_dir);
+/// Makes <run_dir>/logs. Reports of an earlier job in this folder are renamed to NAME.old. Throws kIo.
+void make_log_dir(const std::string& run_dir, int num_ranks);
+
+/// Now, local time, as strftime has it.
+[[nodiscard]] std::string date_and_time(const char* format);
 
 /// The program's path: as given when it has a '/', else from PATH. Throws kConfig when there is no such executable.
 [[nodiscard]] std::string find_program(const std::string& name);

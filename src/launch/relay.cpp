@@ -1,6 +1,7 @@
 #include "launch/relay.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <array>
@@ -27,15 +28,28 @@ std::string prefix_of(int rank, int console_fd) {
   return str("\x1b[", kColours[static_cast<size_t>(rank) % kColours.size()], "m[rank", rank, "]:\x1b[0m ");
 }
 
+/// Never cuts anything off: the log of a session that died says why. O_NOFOLLOW: nobody may plant a way to another file.
+Fd open_log(const std::string& path) {
+  Fd log(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | O_NOFOLLOW, 0644));
+  if (log) return log;
+  if (errno == ELOOP) throw Error(ErrorKind::kIo, str("[launch.start] ", path, " is a link; remove it."));
+  throw Error(ErrorKind::kIo, str("[launch.start] ", path, ": ", std::strerror(errno), "."));
+}
+
 }  // namespace
 
-Relay::Relay(const JobSpec& spec, const std::string& run_dir, bool append, Console& console) : console_(console) {
+Relay::Relay(const JobSpec& spec, const std::string& run_dir, const std::string& session, Console& console)
+    : console_(console) {
   for (int rank = 0; rank < spec.num_ranks; ++rank) {
     for (const int console_fd : {1, 2}) {
       auto stream = std::make_unique<Stream>();
       const std::string path = str(run_dir, "/logs/rank", rank, console_fd == 1 ? ".out" : ".err");
-      stream->log = Fd(open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | O_APPEND | (append ? 0 : O_TRUNC), 0644));
-      if (!stream->log) throw Error(ErrorKind::kIo, str("[launch.start] ", path, ": ", std::strerror(errno), "."));
+      stream->log = open_log(path);
+      struct stat log{};
+      if (fstat(stream->log.get(), &log) == 0 && log.st_size > 0) {
+        const std::string line = str("\n--- ", session, " ---\n");
+        to_log(*stream, line.data(), line.size());
+      }
       std::array<int, 2> ends{};
       if (pipe2(ends.data(), O_CLOEXEC) != 0) {
         throw Error(ErrorKind::kIo, str("[launch.start] no pipe for rank ", rank, ": ", std::strerror(errno),

@@ -30,7 +30,8 @@ struct Stream {
 /// Invariants a stream whose console is full is not read: then the rank waits in write(), as with any slow reader.
 class Relay {
  public:
-  Relay(const JobSpec& spec, const std::string& run_dir, bool append, Console& console);
+  /// Opens <run_dir>/logs/rankN.out and .err. What they hold stays; `session` then says in a line where the new output begins.
+  Relay(const JobSpec& spec, const std::string& run_dir, const std::string& session, Console& console);
 
   [[nodiscard]] size_t size() const { return streams_.size(); }
   /// Two for each rank: out, then err.

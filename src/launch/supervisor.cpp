@@ -42,6 +42,13 @@ std::string seconds(milliseconds duration) { return str(static_cast<double>(dura
 
 }  // namespace
 
+ErrorKind kind_of_start_failure(int rank, int error_number) {
+  const bool of_the_machine = error_number == EAGAIN || error_number == ENOMEM || error_number == EMFILE ||
+                              error_number == ENFILE || error_number == ENOSYS || error_number == EPERM ||
+                              error_number == EIO;
+  return rank > 0 || of_the_machine ? ErrorKind::kIo : ErrorKind::kConfig;
+}
+
 Supervisor::Supervisor(const SupervisorContext& context, Attempt attempt, JobResult& result)
     : context_(context),
       spec_(context.spec),
@@ -60,7 +67,10 @@ Supervisor::~Supervisor() {
 
 void Supervisor::start(rendezvous::ListenSocket socket) {
   attempt_.port = std::to_string(socket.port);
-  relay_ = std::make_unique<Relay>(spec_, attempt_.run_dir, attempt_.number > 0, context_.console);
+  relay_ = std::make_unique<Relay>(
+      spec_, attempt_.run_dir,
+      str(date_and_time("%Y-%m-%d %H:%M:%S"), " job ", attempt_.job_id, ", attempt ", attempt_.number + 1),
+      context_.console);
   const rendezvous::Fd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
   const std::string executable = spec_.executable.empty() ? find_program(spec_.command.front()) : spec_.executable;
   std::vector<RankStart> ranks;
@@ -109,7 +119,7 @@ void Supervisor::run() {
   // The socket is bound here and handed to the server: a port that was picked and released could be taken by others.
   start(rendezvous::listen_tcp(spec_.master_addr, spec_.master_port));
   while (!finished()) wait_once();
-  if (!cannot_start_.empty()) throw Error(ErrorKind::kConfig, cannot_start_);
+  if (!cannot_start_.empty()) throw Error(cannot_start_kind_, cannot_start_);
   if (!strays_.empty() && phase_ == Phase::kRunning) {
     say(str("[launch] ended what the ranks left running: ", join(strays_), ".\n"));
   }
@@ -177,6 +187,7 @@ void Supervisor::take_notice(const Notice& notice) {
     case Notice::Kind::kCannotExec:
       cannot_start_ = str("[launch.start] cannot execute '", spec_.command.front(), "' as rank ", notice.rank, ": ",
                           std::strerror(notice.value), ".");
+      cannot_start_kind_ = kind_of_start_failure(notice.rank, notice.value);
       return;
     case Notice::Kind::kStray:
       strays_.push_back(str(notice.name, " (pid ", notice.pid, ")"));

@@ -14,9 +14,14 @@
 #include "launch/rank_env.h"
 #include "launch/relay.h"
 #include "rendezvous/socket.h"
+#include "trireme/base/error.h"
 #include "trireme/rendezvous/store.h"
 
 namespace trireme::launch {
+
+/// Why a rank could not be started: kConfig, which promises that nothing was started, only where the first rank's program
+/// is at fault; kIo when other ranks ran already or the machine refused.
+[[nodiscard]] ErrorKind kind_of_start_failure(int rank, int error_number);
 
 /// What outlives an attempt.
 struct SupervisorContext {
@@ -85,6 +90,7 @@ class Supervisor {
   std::set<size_t> paused_;
   std::vector<std::string> strays_;
   std::string cannot_start_;
+  ErrorKind cannot_start_kind_ = ErrorKind::kConfig;
   std::string hint_;
 };
 

@@ -1,10 +1,16 @@
 // Oracle: closed form. The test decides which rank dies how; report, failure.json and exit code must say exactly that.
 #include <fcntl.h>
 #include <gmock/gmock.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "launch/job_fixture.h"
+#include "launch/supervisor.h"
 
 namespace trireme::testing {
 namespace {
@@ -15,6 +21,48 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 class FailureTest : public JobTest {};
+
+/// From here on pidfd_open fails with EPERM, in this process and what it executes: an old container profile.
+bool refuse_pidfd_open() {
+  sock_filter program[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, 0),  // the number of the system call is the first word
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog filter = {static_cast<unsigned short>(std::size(program)), program};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) == 0;
+}
+
+TEST_F(FailureTest, ARefusedPidfdOpenIsNamedAndNotTakenForAWantOfDescriptors) {
+  const std::string program = trireme_binary();
+  const std::string err = folder_ + "/err";
+  const pid_t child = fork();
+  if (child == 0) {
+    const int fd = open(err.c_str(), O_WRONLY | O_CREAT, 0600);
+    if (fd < 0 || dup2(fd, 2) != 2 || chdir(folder_.c_str()) != 0) _exit(90);
+    if (!refuse_pidfd_open()) _exit(91);
+    execl(program.c_str(), "trireme", "run", "true", static_cast<char*>(nullptr));
+    _exit(92);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 91) GTEST_SKIP() << "this kernel takes no seccomp filter";
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 4) << read("err");
+  EXPECT_THAT(read("err"), AllOf(HasSubstr("pidfd_open is refused here"), Not(HasSubstr("RLIMIT_NOFILE"))));
+}
+
+// Exit code 2 promises that nothing was started (docs/errors.md).
+TEST(StartFailure, OnlyTheFirstRanksProgramIsWrongUse) {
+  for (const int reason : {ENOENT, EACCES, ENOEXEC, E2BIG}) {
+    EXPECT_EQ(launch::kind_of_start_failure(0, reason), ErrorKind::kConfig) << reason;
+    EXPECT_EQ(launch::kind_of_start_failure(1, reason), ErrorKind::kIo) << reason;
+  }
+  for (const int reason : {EAGAIN, ENOMEM, EMFILE, ENFILE, ENOSYS}) {
+    EXPECT_EQ(launch::kind_of_start_failure(0, reason), ErrorKind::kIo) << reason;
+  }
+}
 
 // One worker dies, the rest wait for ever (case L03).
 TEST_F(FailureTest, RankThatLeavesInMidLoopIsTheOnlyCause) {

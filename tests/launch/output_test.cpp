@@ -52,6 +52,43 @@ out.flush()
   }
 }
 
+TEST_F(OutputTest, AnotherJobInTheFolderKeepsTheRecordsOfTheFirst) {
+  EXPECT_EQ(run({"sh", "-c", "printf first; echo '{}' > $TORCHELASTIC_ERROR_FILE; exit 3"}).exit_code, 3);
+  const std::string report = read("run/failure.json");
+  EXPECT_EQ(run({"sh", "-c", "echo second"}).exit_code, 0);
+  EXPECT_THAT(
+      read("run/logs/rank0.out"),
+      ::testing::MatchesRegex("first\n--- [0-9]+-[0-9]+-[0-9]+ [0-9:]+ job [0-9a-f]+, attempt 1 ---\nsecond\n"));
+  EXPECT_EQ(read("run/logs/rank0.err"), "");
+  // What says how a job failed is of this job, or under another name.
+  EXPECT_EQ(read("run/failure.json"), "");
+  EXPECT_EQ(read("run/failure.json.old"), report);
+  EXPECT_EQ(read("run/logs/rank0.error.json"), "");
+  EXPECT_EQ(read("run/logs/rank0.error.json.old"), "{}\n");
+}
+
+TEST_F(OutputTest, ALinkInPlaceOfALogIsRefusedAndItsTargetLeftAlone) {
+  std::filesystem::create_directories(run_dir() + "/logs");
+  std::ofstream(folder_ + "/precious") << "precious";
+  std::filesystem::create_symlink(folder_ + "/precious", run_dir() + "/logs/rank0.out");
+  const Finished job = run({"sh", "-c", "echo ran"});
+  EXPECT_EQ(job.exit_code, 1);
+  EXPECT_THAT(job.err, HasSubstr("run/logs/rank0.out is a link; remove it."));
+  EXPECT_EQ(read("precious"), "precious");
+}
+
+TEST_F(OutputTest, ClosedStandardStreamsAreNoPlaceForAnythingElse) {
+  std::vector<std::string> words{"sh", "-c", "exec \"$@\" <&- >&- 2>&-", "sh"};
+  const std::vector<std::string> job =
+      command({"--nproc-per-node", "2", "sh", "-c", "echo out; echo err >&2; readlink /proc/self/fd/0"});
+  words.insert(words.end(), job.begin(), job.end());
+  EXPECT_EQ(run_program(words, options()).exit_code, 0);
+  for (const char* rank : {"0", "1"}) {
+    EXPECT_EQ(read(std::string("run/logs/rank") + rank + ".out"), "out\n/dev/null\n");
+    EXPECT_EQ(read(std::string("run/logs/rank") + rank + ".err"), "err\n");
+  }
+}
+
 TEST_F(OutputTest, RedirectsAndFilterChooseWhatIsShown) {
   const std::vector<std::string> program{"sh", "-c", "echo out; echo err >&2"};
   const auto with = [&](std::vector<std::string> flags) {
