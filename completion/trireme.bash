@@ -9,7 +9,7 @@ _trireme() {
     # Programs named trireme-X, beside trireme or in PATH, are commands as well.
     local external
     external=$(compgen -c trireme- | sed 's/^trireme-//' | sort -u)
-    mapfile -t COMPREPLY < <(compgen -W "run train bench trace completion --help --version $external" -- "$current")
+    mapfile -t COMPREPLY < <(compgen -W "run train bench completion --help --version $external" -- "$current")
     return
   fi
   case ${COMP_WORDS[1]} in

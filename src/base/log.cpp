@@ -4,6 +4,7 @@
 #include <spdlog/sinks/stdout_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdlib>
@@ -11,11 +12,18 @@
 #include <memory>
 #include <mutex>
 #include <shared_mutex>
+#include <vector>
 
+#include "base/nearest.h"
 #include "trireme/base/error.h"
 
 namespace trireme::log {
 namespace {
+
+// Those that log, and the folders of src/ that may: a filter for another name would never be noticed.
+constexpr std::array<std::string_view, 18> kComponents = {
+    "base",     "plan",      "balance", "rendezvous", "profile",    "launch", "comm",     "comm.host", "comm.shm",
+    "diagnose", "precision", "memory",  "data",       "checkpoint", "optim",  "parallel", "cli",       "train"};
 
 constexpr std::array<std::string_view, 6> kLevelNames = {"trace", "debug", "info", "warn", "error", "off"};
 
@@ -45,7 +53,14 @@ Filter parse_filter(std::string_view text) {
     if (equals == std::string_view::npos) {
       filter.fallback = parse_level(part, text);
     } else {
-      filter.components[std::string(part.substr(0, equals))] = parse_level(part.substr(equals + 1), text);
+      const std::string component(part.substr(0, equals));
+      if (std::find(kComponents.begin(), kComponents.end(), component) == kComponents.end()) {
+        const std::vector<std::string> known(kComponents.begin(), kComponents.end());
+        throw Error(ErrorKind::kConfig, str("[base.log] TRIREME_LOG='", text, "': unknown component '", component, "'",
+                                            did_you_mean(component, known), "; components are ", join(kComponents),
+                                            ". Example: TRIREME_LOG=info,comm=debug"));
+      }
+      filter.components[component] = parse_level(part.substr(equals + 1), text);
     }
   }
   return filter;

@@ -33,6 +33,18 @@ struct Entry {
 };
 constexpr Entry kEntries[] = {{"784-256-10", make_tiny}, {"784-2048-2048-10", make_wide}, {"784-60x128-10", make_deep}};
 
+const char* name_of(parallel::GradientMode mode) {
+  switch (mode) {
+    case parallel::GradientMode::kStaged:
+      return "staged";
+    case parallel::GradientMode::kBucketView:
+      return "bucket_view";
+    case parallel::GradientMode::kArena:
+      return "arena";
+  }
+  return "?";
+}
+
 struct Batch {
   at::Tensor x, y;
 };
@@ -90,7 +102,7 @@ DdpRow measure(const Group& world, const Entry& entry, const DdpBenchOptions& op
   const auto stats = ddp.stats();
   row.model = entry.name;
   row.ranks = world.size();
-  row.gradients = options.gradients;
+  row.gradients = name_of(ddp.options().gradients);  // --set may have chosen another
   row.step_ms = mine.median;
   row.step_min_ms = mine.min;
   row.step_p90_ms = mine.p90;

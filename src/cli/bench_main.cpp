@@ -3,7 +3,10 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -13,6 +16,7 @@
 #include "cli/bench.h"
 #include "launch/job.h"
 #include "trireme/base/error.h"
+#include "trireme/rendezvous/job_env.h"
 
 namespace trireme::bench {
 namespace {
@@ -173,7 +177,14 @@ int run(int argc, char** argv) {
   launch::SelfOptions self;
   self.num_ranks = flags.ranks;
   // A measurement leaves nothing behind unless it failed.
-  self.run_dir = (std::filesystem::temp_directory_path() / str("trireme_bench_", static_cast<int>(getpid()))).string();
+  // Only the launcher makes it, under a name that nobody can have prepared.
+  if (flags.ranks > 1 && rendezvous::detect_job_env().source == "none") {
+    self.run_dir = (std::filesystem::temp_directory_path() / "trireme_bench_XXXXXX").string();
+    if (mkdtemp(self.run_dir.data()) == nullptr) {
+      throw Error(ErrorKind::kIo,
+                  str("[bench] cannot make ", self.run_dir, ": ", std::strerror(errno), ". Set TMPDIR."));
+    }
+  }
   if (const std::optional<int> code = launch::run_self_as_ranks(argc, argv, self)) {
     std::error_code ignored;
     if (*code == 0) std::filesystem::remove_all(self.run_dir, ignored);

@@ -14,7 +14,6 @@ namespace {
 constexpr std::array kExternal = {
     ExternalCommand{"train", "train a built-in model from a config file"},
     ExternalCommand{"bench", "measure collectives, overlap, optimizers, whole steps"},
-    ExternalCommand{"trace", "merge, convert, summarise and compare traces"},
 };
 
 }  // namespace

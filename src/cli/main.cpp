@@ -20,7 +20,7 @@ constexpr Command kBuiltins[] = {
 };
 
 /// Named so that they are refused by name, not taken for a typing mistake.
-constexpr const char* kNotThereYet[] = {"plan", "simulate", "doctor", "diagnose", "calibrate", "tune"};
+constexpr const char* kNotThereYet[] = {"plan", "simulate", "doctor", "diagnose", "trace", "calibrate", "tune"};
 
 std::string help_text() {
   std::string text =

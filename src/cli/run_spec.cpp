@@ -157,8 +157,12 @@ void choose_signals(const RunFlags& f, JobSpec& spec) {
   }
 }
 
-std::chrono::milliseconds from_seconds(double seconds) {
-  return std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+void set_seconds(const std::optional<double>& seconds, const char* flag, std::chrono::milliseconds& place) {
+  if (!seconds) return;
+  if (!(*seconds >= 0 && *seconds <= 1e6)) {  // nan neither
+    wrong_flag(str(flag, " is ", *seconds, "; 0 to 1000000 seconds are required."));
+  }
+  place = std::chrono::milliseconds(static_cast<int64_t>(*seconds * 1000));
 }
 
 }  // namespace
@@ -170,9 +174,9 @@ JobSpec make_job_spec(const RunFlags& flags, std::vector<std::string> rest) {
   spec.role = flags.role;
   spec.log_dir = flags.log_dir;
   spec.run_dir = flags.run_dir;
-  if (flags.shutdown_timeout >= 0) spec.grace = from_seconds(flags.shutdown_timeout);
-  if (flags.grace >= 0) spec.grace = from_seconds(flags.grace);
-  if (flags.report_grace >= 0) spec.report_grace = from_seconds(flags.report_grace);
+  set_seconds(flags.shutdown_timeout, "--shutdown-timeout (TORCH_ELASTIC_SHUTDOWN_TIMEOUT)", spec.grace);
+  set_seconds(flags.grace, "--grace (TRIREME_GRACE)", spec.grace);
+  set_seconds(flags.report_grace, "--report-grace (TRIREME_REPORT_GRACE)", spec.report_grace);
   choose_signals(flags, spec);
   choose_output(flags, spec);
   choose_store(flags, spec);

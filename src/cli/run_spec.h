@@ -1,6 +1,7 @@
 // From the words of `trireme run` to a JobSpec.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,9 +40,9 @@ struct RunFlags {
   std::string logs_specs;
   std::string numa_binding;
   std::string signals_to_handle;
-  double shutdown_timeout = -1;
-  double grace = -1;
-  double report_grace = -1;
+  std::optional<double> shutdown_timeout;
+  std::optional<double> grace;
+  std::optional<double> report_grace;
   bool virtual_local_rank = false;
   bool use_env = false;
   bool dry_run = false;

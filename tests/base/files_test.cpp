@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/log.h"
 #include "base/own_folder.h"
 #include "base/replace_file.h"
 #include "support/temp_folder.h"
@@ -92,6 +93,20 @@ TEST(OwnFolder, OnlyWhatNobodyElseMayWriteIsTaken) {
   if (getuid() != 0) GTEST_SKIP() << "only root can give a folder to somebody else; the other cases have passed";
   ASSERT_EQ(chown(path.c_str(), 65534, 65534), 0);
   EXPECT_THAT(make_own_folder(path), testing::HasSubstr("only this user"));
+}
+
+TEST(LogFilter, AComponentThatNobodyHasIsRefusedWithTheNearest) {
+  try {
+    log::set_filter("info,com=debug");
+    ADD_FAILURE() << "it was taken";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kConfig);
+    EXPECT_THAT(error.what(), testing::HasSubstr("unknown component 'com'; did you mean 'comm'?"));
+  }
+  log::set_filter("info,comm.host=debug");
+  EXPECT_TRUE(log::enabled(log::Level::kDebug, "comm.host"));
+  EXPECT_FALSE(log::enabled(log::Level::kDebug, "comm"));
+  log::set_filter("info");
 }
 
 }  // namespace

@@ -49,5 +49,8 @@ launch = {row["what"]: row for row in bench("launch", "--repetitions", "1")}
 assert launch.keys() == {"trireme --help", "run true", "hello"} and all(row["median_ms"] > 0 for row in launch.values()), launch
 
 assert "all_to_all" in bench("comm", "--op", "all_to_al", code=2)
+# The row names what was measured, whichever flag chose it.
+(row,) = bench("ddp", "--model", "784-256-10", "--repetitions", "3", "--set", "gradients=staged")
+assert row["gradients"] == "staged", row
 assert "'bucket_bytes'" in bench("ddp", "--model", "784-256-10", "--set", "bucket_bytes=0", code=2)
 print(len(rows), "rows")

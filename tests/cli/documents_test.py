@@ -34,6 +34,24 @@ for kind in kinds:
     if not row or row[1] != code.get(kind, "1"):
         faults.append(f"docs/errors.md: {kind} must have a row that ends with exit code {code.get(kind, '1')}")
 
+# A test that a page cites exists, in whichever form: Suite.Name, Suite.*.
+tests = {}
+for path in (root / "tests").rglob("*_test.cpp"):
+    for suite, name in re.findall(r"\bTEST(?:_F|_P)?\(\s*(\w+),\s*(\w+)\)", path.read_text()):
+        tests.setdefault(suite, set()).add(name)
+cited = re.findall(r"`([A-Z]\w+)\.([A-Z]\w+|\*)`", (root / "docs/numerics.md").read_text())
+faults += [f"docs/numerics.md cites {suite}.{name}, which is no test" for suite, name in cited
+           if suite not in tests or (name != "*" and name not in tests[suite])]
+if len(cited) < 10:
+    faults.append("docs/numerics.md was not understood: too few tests are cited")
+
+# A filter for a component that TRIREME_LOG does not know is refused, so every component that logs must be known.
+known = set(re.findall(r'"([a-z.]+)"', re.search(r"kComponents = \{(.*?)\};", (root / "src/base/log.cpp").read_text(), re.S)[1]))
+for path in (root / "src").rglob("*.cpp"):
+    for component in re.findall(r'log::(?:info|warn|error|debug)\(\s*"([^"]+)"', path.read_text()):
+        if component not in known:
+            faults.append(f"{path}: logs as '{component}', which src/base/log.cpp does not know")
+
 print(len(variables), "variables,", len(flags), "flags,", len(kinds), "kinds")
 if len(variables) < 30 or len(flags) < 30 or len(kinds) < 10:
     faults.append("the source was not understood: too few names were found")

@@ -55,6 +55,7 @@ for args, code, words in [
     (["--nonsense"], 2, "unknown command '--nonsense'"),
     (["../evil"], 2, "unknown command '../evil'"),
     (["plan"], 4, "'trireme plan' is not there yet"),
+    (["trace"], 4, "'trireme trace' is not there yet"),
     (["completion", "fish"], 2, "'fish' is no shell that is known"),
     (["run", "--nproc-per-node", "2"], 2, "no program was given"),
 ]:

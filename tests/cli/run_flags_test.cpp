@@ -75,6 +75,21 @@ TEST(RunFlags, ReadsStoreSignalsAndTimes) {
   EXPECT_THAT(complaint({"--signals-to-handle", "SIGKILL", "p"}), HasSubstr("'SIGKILL' is no signal that can be"));
 }
 
+TEST(RunFlags, TimesThatCannotBeHonouredAreRefused) {
+  for (const char* flag : {"--grace", "--report-grace", "--shutdown-timeout"}) {
+    for (const char* seconds : {"-3", "nan", "inf", "1e30", "1000001"}) {
+      EXPECT_THAT(complaint({std::string(flag) + "=" + seconds, "p"}),
+                  AllOf(HasSubstr(std::string(flag) + " ("), HasSubstr("0 to 1000000 seconds")))
+          << flag << "=" << seconds;
+    }
+  }
+  EXPECT_EQ(spec({"--grace=1000000", "--report-grace=0", "p"}).grace.count(), 1'000'000'000);
+  EXPECT_EQ(spec({"--report-grace=0", "p"}).report_grace.count(), 0);
+  setenv("TRIREME_GRACE", "-1", 1);
+  EXPECT_THAT(complaint({"p"}), HasSubstr("TRIREME_GRACE) is -1"));
+  unsetenv("TRIREME_GRACE");
+}
+
 TEST(RunFlags, EnvironmentSetsDefaultsFlagsWin) {
   setenv("PET_NPROC_PER_NODE", "6", 1);
   setenv("TRIREME_GRACE", "60", 1);
