@@ -5,6 +5,8 @@
 #include <torch/torch.h>
 #include <torch/csrc/distributed/c10d/reducer.hpp>
 
+#include <cmath>
+
 #include "base/str.h"
 #include "support/run_ranks.h"
 #include "trireme/trireme.h"
@@ -166,7 +168,8 @@ TEST_P(DdpParity, BucketSizesAndGradientModesDoNotChangeABit) {
       {1 << 20, 25 << 20, GradientMode::kStaged, 1}, {1, 1, GradientMode::kStaged, 6},  // one for each parameter
       {600, 2000, GradientMode::kStaged, 2},         {int64_t{1} << 40, int64_t{1} << 40, GradientMode::kStaged, 1},
       {1 << 20, 25 << 20, GradientMode::kArena, 1},  {1, 1, GradientMode::kArena, 6},
-      {600, 2000, GradientMode::kArena, 2}};
+      {600, 2000, GradientMode::kArena, 2},          {1, 1, GradientMode::kBucketView, 6},
+      {600, 2000, GradientMode::kBucketView, 2}};
   std::vector<std::vector<Record>> runs;
   for (const Choice& choice : choices) {
     const std::vector<Sequential> models = make_mlps(size);
@@ -191,6 +194,27 @@ TEST_P(DdpParity, BucketSizesAndGradientModesDoNotChangeABit) {
         EXPECT_TRUE(at::equal(records[r].parameters[p], runs[0][0].parameters[p]));
       }
     }
+  }
+}
+
+struct Scale : torch::nn::Module {
+  at::Tensor weight = register_parameter("weight", torch::ones({1}));
+  at::Tensor forward(const at::Tensor& x) const { return weight * x; }  // no matrix product: that adds to a zero itself
+};
+
+// Oracle: closed form. d(w * -0)/dw is -0; (-0 + -0) / 2 is -0, and 0 + -0 is 0 (IEEE 754, rounding to nearest).
+TEST(DdpGradientModes, ABucketViewMakesMinusZeroPlusZeroAndTheOthersKeepIt) {
+  for (const GradientMode mode : {GradientMode::kStaged, GradientMode::kArena, GradientMode::kBucketView}) {
+    run_ranks(2, [mode](Group& group) {
+      const auto model = std::make_shared<Scale>();
+      DdpOptions options;
+      options.gradients = mode;
+      DistributedDataParallel<std::shared_ptr<Scale>> ddp(group, model, options);
+      ddp.forward(torch::full({1}, -0.0)).backward();
+      const at::Tensor gradient = model->weight.grad();
+      EXPECT_EQ(gradient.item<float>(), 0.0F);
+      EXPECT_EQ(std::signbit(gradient.item<float>()), mode != GradientMode::kBucketView);
+    });
   }
 }
 

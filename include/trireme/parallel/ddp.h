@@ -21,7 +21,8 @@
 
 namespace trireme::parallel {
 
-/// Where gradients lie while they are reduced. All modes give bitwise equal results.
+/// Where gradients lie while they are reduced. All modes give equal values, bit for bit but for one thing: kBucketView
+/// adds to a zero, so that a gradient of -0.0 becomes +0.0 (0.0 + -0.0 is 0.0).
 enum class GradientMode {
   kStaged,      ///< as autograd made them; copied into shared memory when their bucket is complete
   kBucketView,  ///< .grad is preset before forward to a zeroed view of its bucket, and added to there
