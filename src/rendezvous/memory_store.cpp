@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/deadline.h"
 #include "base/str.h"
 #include "trireme/base/error.h"
 
@@ -18,7 +19,7 @@ class Sleeper {
   }
   bool sleep(std::chrono::milliseconds timeout) {
     std::unique_lock lock(mutex_);
-    return wakeup_.wait_for(lock, timeout, [this] { return ready_; });
+    return wakeup_.wait_until(lock, deadline_after(timeout), [this] { return ready_; });
   }
 
  private:
@@ -71,7 +72,7 @@ class TableStore final : public Store {
   void queue_push(std::string_view queue, std::string_view value) override { table_->queue_push(full(queue), value); }
 
   std::string queue_pop(std::string_view queue, std::chrono::milliseconds timeout) override {
-    const auto deadline = std::chrono::steady_clock::now() + timeout;
+    const auto deadline = deadline_after(timeout);
     const std::string name(queue);
     while (true) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());

@@ -12,6 +12,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/deadline.h"
 #include "base/own_folder.h"
 #include "base/str.h"
 #include "rendezvous/memory_store.h"
@@ -73,7 +74,7 @@ PortFile::~PortFile() { unlink(path_.c_str()); }
 
 int await_port(const std::string& run_id, std::chrono::milliseconds timeout) {
   const std::string path = path_of(run_id);
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  const auto deadline = deadline_after(timeout);
   std::chrono::milliseconds pause{2};
   while (true) {
     std::ifstream file(path);

@@ -1,3 +1,4 @@
+#include "base/deadline.h"
 #include "base/str.h"
 #include "trireme/base/error.h"
 #include "trireme/rendezvous/store.h"
@@ -101,7 +102,7 @@ std::string get_unless_dead(Store& store, Store& root, std::string_view key, std
   // The protocol cannot wait for "this key or that one", so the wait is cut into slices short enough that a death is
   // named well within a second.
   constexpr std::chrono::milliseconds kSlice{50};
-  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  const auto deadline = deadline_after(timeout);
   const std::string notice_key(kDeathNoticeKey);
   while (true) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());

@@ -15,6 +15,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/deadline.h"
 #include "base/str.h"
 #include "rendezvous/memory_store.h"
 #include "trireme/base/error.h"
@@ -132,7 +133,7 @@ Fd connect_tcp(const std::string& host, int port, Milliseconds timeout) {
     throw Error(ErrorKind::kConfig, str("[rendezvous.connect] port ", port, " of host '", host,
                                         "' is not in 1..65535. Check MASTER_PORT."));
   }
-  const auto deadline = Clock::now() + timeout;
+  const auto deadline = deadline_after(timeout);
   Milliseconds pause{5};
   std::string reason;
   const Addresses addresses = resolve(host, port, 0, reason);

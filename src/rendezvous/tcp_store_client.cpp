@@ -8,6 +8,7 @@
 #include <mutex>
 #include <system_error>
 
+#include "base/deadline.h"
 #include "base/str.h"
 #include "rendezvous/memory_store.h"
 #include "rendezvous/socket.h"
@@ -35,7 +36,7 @@ class TcpStoreClient final : public Store {
     hello.query(Query::kPing);
     const auto nonce = static_cast<uint32_t>(getpid());
     hello.number(nonce);
-    const auto deadline = Clock::now() + std::max(timeout, Milliseconds(1000));
+    const auto deadline = deadline_after(std::max(timeout, Milliseconds(1000)));
     send(hello, deadline, "connect");
     if (number<uint32_t>(deadline, "connect") != nonce) garbage("connect");
   }
@@ -139,7 +140,7 @@ class TcpStoreClient final : public Store {
 
   std::string queue_pop(std::string_view queue, Milliseconds timeout) override {
     const std::string name(queue);
-    const auto deadline = Clock::now() + timeout;
+    const auto deadline = deadline_after(timeout);
     const std::lock_guard lock(mutex_);
     while (true) {
       const auto left = std::chrono::ceil<Milliseconds>(deadline - Clock::now());
@@ -298,7 +299,7 @@ class TcpStoreClient final : public Store {
   /// Reads the answer to kWait or kBarrier; after the timeout takes the request back. False: not in time.
   bool stopped_waiting(Milliseconds timeout, const char* operation) {
     uint8_t answer = 0;
-    if (receive(reinterpret_cast<char*>(&answer), 1, Clock::now() + timeout, operation)) {
+    if (receive(reinterpret_cast<char*>(&answer), 1, deadline_after(timeout), operation)) {
       if (answer != wire::kStopWaiting) garbage(operation);
       return true;
     }
