@@ -3,10 +3,13 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <future>
+#include <memory>
 #include <mutex>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -101,6 +104,103 @@ TEST(CallQueue, ManyThreadsIssueAndWaitEachCallOnce) {
   queue.wait(end);
   EXPECT_EQ(runs.load(), 2000);
   EXPECT_TRUE(in_order.load());
+}
+
+// A done function is where a user's Future callback runs; whatever thread executes the call, it may use the group like any other code.
+class DoneFunctionOn : public ::testing::TestWithParam<bool> {
+ protected:
+  /// Has the first call executed by this thread or by the progress thread, and returns when `done` has been called.
+  static void run_first(CallQueue& queue, const CallPtr& call, std::future<void> done) {
+    if (GetParam()) {
+      queue.kick();
+      done.get();
+    } else {
+      queue.wait(call);
+    }
+  }
+};
+
+TEST_P(DoneFunctionOn, MayWaitForTheCallsBehindItAndForItsOwn) {
+  CallQueue queue("g", "test", nullptr);
+  std::vector<uint64_t> order;
+  const auto body = [&](const CallInfo& info) { order.push_back(info.call); };
+  std::promise<void> done;
+  std::future<void> is_done = done.get_future();
+  CallPtr second;
+  CallPtr first;
+  first = queue.issue({}, body, [&](std::exception_ptr) {
+    queue.wait(second);
+    queue.wait(first);
+    queue.wait(queue.issue({}, body, [&](std::exception_ptr) { queue.wait(queue.issue({}, body)); }));
+    done.set_value();
+  });
+  second = queue.issue({}, body);
+  run_first(queue, first, std::move(is_done));
+  queue.wait(first);
+  EXPECT_EQ(order, (std::vector<uint64_t>{1, 2, 3, 4}));
+  EXPECT_EQ(queue.last_finished(), 4U);
+}
+
+TEST_P(DoneFunctionOn, MayDestroyTheQueue) {
+  auto queue = std::make_unique<CallQueue>("g", "test", nullptr);
+  std::promise<void> done;
+  std::future<void> is_done = done.get_future();
+  CallPtr second;
+  const CallPtr first = queue->issue(
+      {}, [](const CallInfo&) {},
+      [&](std::exception_ptr) {
+        second = queue->issue({}, [](const CallInfo&) {});
+        queue.reset();
+        done.set_value();
+      });
+  run_first(*queue, first, std::move(is_done));
+  EXPECT_EQ(queue, nullptr);
+  EXPECT_TRUE(CallQueue::finished(*second));
+  EXPECT_TRUE(CallQueue::error(*second) != nullptr);
+}
+
+// Who hears of the end may let the group go at once, and must not find a call pending.
+TEST_P(DoneFunctionOn, SeesItsCallCountedAsFinished) {
+  CallQueue queue("g", "test", nullptr);
+  std::promise<void> done;
+  std::future<void> is_done = done.get_future();
+  uint64_t seen = 0;
+  const CallPtr call = queue.issue(
+      {}, [](const CallInfo&) {},
+      [&](std::exception_ptr) {
+        seen = queue.last_finished();
+        done.set_value();
+      });
+  run_first(queue, call, std::move(is_done));
+  EXPECT_EQ(seen, queue.last_issued());
+}
+
+INSTANTIATE_TEST_SUITE_P(Thread, DoneFunctionOn, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "ProgressThread" : "WaitingThread"; });
+
+TEST(CallQueue, IssueThatCannotStartItsThreadLeavesNothingBehind) {
+  // No address space holds such a stack, so that no thread can be made.
+  pthread_attr_t usual;
+  pthread_attr_t huge;
+  ASSERT_EQ(pthread_getattr_default_np(&usual), 0);
+  ASSERT_EQ(pthread_attr_init(&huge), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&huge, size_t{1} << 50), 0);
+  CallQueue queue("dp", "test", nullptr);
+  bool ran = false;
+  ASSERT_EQ(pthread_setattr_default_np(&huge), 0);
+  std::string error;
+  try {
+    (void)queue.issue({}, [&](const CallInfo&) { ran = true; });
+  } catch (const Error& thrown) {
+    EXPECT_EQ(thrown.kind(), ErrorKind::kOutOfMemory);
+    error = thrown.what();
+  }
+  ASSERT_EQ(pthread_setattr_default_np(&usual), 0);
+  EXPECT_THAT(error, ::testing::HasSubstr("group 'dp': the progress thread cannot be started"));
+  EXPECT_EQ(queue.last_issued(), 0U);
+  queue.wait(queue.issue({}, [](const CallInfo&) {}));
+  EXPECT_FALSE(ran);
+  EXPECT_EQ(queue.last_finished(), 1U);
 }
 
 TEST(CallQueue, DestroyedQueueFailsWhatNeverRan) {

@@ -1,11 +1,13 @@
 #include "comm/algorithms/call_queue.h"
 
 #include <pthread.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -23,6 +25,7 @@ struct Call {
   std::exception_ptr error;
   std::atomic<bool> finished{false};
   std::atomic<uint32_t> owners{0};
+  bool body_over = false;  // seen by the executing thread only
   uint64_t trace_slot = 0;
   Call* next = nullptr;
 };
@@ -48,6 +51,7 @@ class CallPool {
     call->done = nullptr;
     call->error = nullptr;
     call->finished.store(false, std::memory_order_relaxed);
+    call->body_over = false;
     call->next = nullptr;
     const std::lock_guard lock(mutex_);
     try {
@@ -93,6 +97,7 @@ CallPtr::~CallPtr() {
 }
 
 // One mutex guards the list and who executes. It is held for some tens of nanoseconds at a time and never while a call runs.
+// Shared with whoever is inside: a call's done function may destroy the queue under the thread that executes it.
 struct CallQueue::Impl {
   using Clock = std::chrono::steady_clock;
   /// How often the progress thread looks while the group is active. Calls that are waited for at once are never seen by it.
@@ -111,13 +116,17 @@ struct CallQueue::Impl {
   Call* head = nullptr;
   Call* tail = nullptr;
   bool executing = false;
+  std::thread::id executor;  // while executing
   int waiters = 0;
   uint64_t last_issued = 0;
-  uint64_t last_finished = 0;
+  std::atomic<uint64_t> last_finished{0};  // counted before the done function, which may already let the group go
   bool kicked = false;
   bool parked = true;
   bool stopping = false;
   std::thread progress;
+  const pid_t owner = getpid();
+
+  void ensure_progress(std::shared_ptr<Impl> self);
 
   void push(const CallPtr& call) {
     Call* raw = call.get();
@@ -142,6 +151,8 @@ struct CallQueue::Impl {
       call.error = std::current_exception();
     }
     if (trace != nullptr) trace->finished(call.trace_slot, call.error == nullptr);
+    call.body_over = true;
+    last_finished.store(call.info.call, std::memory_order_release);
     if (call.done) call.done(call.error);
   }
 
@@ -151,8 +162,18 @@ struct CallQueue::Impl {
     lock.unlock();
     run(*call);
     lock.lock();
-    last_finished = call->info.call;
     call->finished.store(true, std::memory_order_release);
+    if (waiters > 0) call_finished.notify_all();
+  }
+
+  /// Executes from the front, as long as `more()` holds, with the mutex held and nobody executing.
+  template <typename More>
+  void execute_while(std::unique_lock<std::mutex>& lock, More&& more) {
+    executing = true;
+    executor = std::this_thread::get_id();
+    while (more()) execute_front(lock);
+    executing = false;
+    executor = {};
     if (waiters > 0) call_finished.notify_all();
   }
 
@@ -168,10 +189,7 @@ struct CallQueue::Impl {
       const bool left_over = head != nullptr && head == seen_head && head->info.call == seen_head_call;
       if (head != nullptr && !executing && (kicked || left_over)) {
         kicked = false;
-        executing = true;
-        while (head != nullptr && !stopping) execute_front(lock);
-        executing = false;
-        if (waiters > 0) call_finished.notify_all();
+        execute_while(lock, [&] { return head != nullptr && !stopping; });
         seen_head = nullptr;
         idle_looks = 0;
         continue;
@@ -195,7 +213,7 @@ struct CallQueue::Impl {
 
 CallQueue::CallQueue(std::string group_name, std::string thread_name, profile::CollectiveTrace* trace,
                      std::optional<uint16_t> trace_group)
-    : impl_(std::make_unique<Impl>()) {
+    : impl_(std::make_shared<Impl>()) {
   impl_->group_name = std::move(group_name);
   impl_->thread_name = std::move(thread_name);
   impl_->trace = trace;
@@ -203,12 +221,21 @@ CallQueue::CallQueue(std::string group_name, std::string thread_name, profile::C
 }
 
 CallQueue::~CallQueue() {
+  if (impl_->owner != getpid()) {
+    // A forked child has no progress thread, and perhaps a mutex that nobody will ever unlock: it may only forget.
+    static_cast<void>(new std::shared_ptr<Impl>(impl_));  // NOLINT(bugprone-unhandled-exception-at-new)
+    return;
+  }
   {
     const std::lock_guard lock(impl_->mutex);
     impl_->stopping = true;
     impl_->progress_wanted.notify_all();
   }
-  if (impl_->progress.joinable()) impl_->progress.join();
+  if (impl_->progress.get_id() == std::this_thread::get_id()) {
+    impl_->progress.detach();  // a done function holds the last reference to the group; the loop ends when it returns
+  } else if (impl_->progress.joinable()) {
+    impl_->progress.join();
+  }
   while (impl_->head != nullptr) {
     const CallPtr call = impl_->pop();
     call->error = std::make_exception_ptr(
@@ -221,41 +248,57 @@ CallQueue::~CallQueue() {
   }
 }
 
+void CallQueue::Impl::ensure_progress(std::shared_ptr<Impl> self) {
+  if (!progress.joinable()) {
+    try {
+      progress = std::thread([impl = std::move(self)] { impl->progress_loop(); });
+    } catch (const std::system_error& error) {
+      throw Error(ErrorKind::kOutOfMemory, str("[comm] group '", group_name,
+                                               "': the progress thread cannot be started: ", error.code().message(),
+                                               ". Raise 'ulimit -u' or the pids limit of the cgroup."));
+    }
+    parked = false;
+  } else if (parked) {
+    parked = false;
+    progress_wanted.notify_one();
+  }
+}
+
 CallPtr CallQueue::issue(CallInfo info, Body body, Done done) {
   CallPtr call(pool().take());
   call->owners.store(1, std::memory_order_relaxed);
   call->body = std::move(body);
   call->done = std::move(done);
 
-  std::unique_lock lock(impl_->mutex);
+  const std::lock_guard lock(impl_->mutex);
+  impl_->ensure_progress(impl_);  // may throw, so before the call has a number and a place in the list
   info.call = ++impl_->last_issued;
   call->info = info;
   if (impl_->trace != nullptr) call->trace_slot = impl_->trace->queued(record_of(info, impl_->trace_group));
   impl_->push(call);
-  if (!impl_->progress.joinable()) {
-    impl_->parked = false;
-    impl_->progress = std::thread([impl = impl_.get()] { impl->progress_loop(); });
-  } else if (impl_->parked) {
-    impl_->parked = false;
-    impl_->progress_wanted.notify_one();
-  }
   return call;
 }
 
 void CallQueue::wait(const CallPtr& call) {
   if (!call->finished.load(std::memory_order_acquire)) {
-    std::unique_lock lock(impl_->mutex);
-    while (!call->finished.load(std::memory_order_relaxed)) {
-      if (!impl_->executing) {
-        impl_->executing = true;
-        while (!call->finished.load(std::memory_order_relaxed)) impl_->execute_front(lock);
-        impl_->executing = false;
-        if (impl_->waiters > 0) impl_->call_finished.notify_all();
-      } else {
-        ++impl_->waiters;
-        impl_->call_finished.wait(lock,
-                                  [&] { return call->finished.load(std::memory_order_relaxed) || !impl_->executing; });
-        --impl_->waiters;
+    const std::shared_ptr<Impl> impl = impl_;
+    std::unique_lock lock(impl->mutex);
+    const auto unfinished = [&] { return !call->finished.load(std::memory_order_relaxed); };
+    if (impl->executing && impl->executor == std::this_thread::get_id()) {
+      // From a done function: its own call is over but for that, later ones are next in the list.
+      while (!call->body_over && unfinished()) {
+        TRIREME_CHECK(impl->head != nullptr, "the body of a call waits for a call of its own queue");
+        impl->execute_front(lock);
+      }
+    } else {
+      while (unfinished()) {
+        if (!impl->executing) {
+          impl->execute_while(lock, unfinished);
+        } else {
+          ++impl->waiters;
+          impl->call_finished.wait(lock, [&] { return !unfinished() || !impl->executing; });
+          --impl->waiters;
+        }
       }
     }
   }
@@ -277,9 +320,6 @@ uint64_t CallQueue::last_issued() const noexcept {
   const std::lock_guard lock(impl_->mutex);
   return impl_->last_issued;
 }
-uint64_t CallQueue::last_finished() const noexcept {
-  const std::lock_guard lock(impl_->mutex);
-  return impl_->last_finished;
-}
+uint64_t CallQueue::last_finished() const noexcept { return impl_->last_finished.load(std::memory_order_acquire); }
 
 }  // namespace trireme::comm

@@ -51,19 +51,22 @@ class CallQueue {
  public:
   /// What a call does; runs once, on the executing thread, with the numbered CallInfo. Captures of up to 16 bytes cost no allocation.
   using Body = std::function<void(const CallInfo&)>;
-  /// Called once when the call is done, with its error or null, on the executing thread, before waiters return.
+  /// Called once when the call is done, with its error or null, on the executing thread, before waiters return. It may issue and wait for
+  /// further calls of this queue, and may destroy the queue.
   using Done = std::function<void(std::exception_ptr)>;
 
   /// `trace` may be null. `thread_name` at most 15 characters. `trace_group` is the group's number in the trace; without it the queue
   /// registers its own name.
   CallQueue(std::string group_name, std::string thread_name, profile::CollectiveTrace* trace,
             std::optional<uint16_t> trace_group = {});
-  /// Waits for a call that is running (Communicator::abort ends it early); calls that nobody executed fail with kInternal.
+  /// Waits for a call that is running (Communicator::abort ends it early); calls that nobody executed fail with kInternal. In a forked
+  /// child it does nothing.
   ~CallQueue();
   CallQueue(const CallQueue&) = delete;
   CallQueue& operator=(const CallQueue&) = delete;
 
-  /// Numbers the call and queues it. [thread-safe, never blocks on peers]
+  /// Numbers the call and queues it. [thread-safe, never blocks on peers] Throws kOutOfMemory, with nothing queued, when the progress
+  /// thread cannot be started.
   [[nodiscard]] CallPtr issue(CallInfo info, Body body, Done done = {});
 
   /// Executes up to and including `call` on this thread, or waits for the thread that is at it; rethrows its error.
@@ -78,13 +81,13 @@ class CallQueue {
   /// system call.
   void kick();
 
-  /// Number of the last call issued, and the last call finished.
+  /// Number of the last call issued, and of the last call over (its done function may still run).
   [[nodiscard]] uint64_t last_issued() const noexcept;
   [[nodiscard]] uint64_t last_finished() const noexcept;
 
  private:
   struct Impl;
-  std::unique_ptr<Impl> impl_;
+  std::shared_ptr<Impl> impl_;
 };
 
 }  // namespace trireme::comm
