@@ -3,6 +3,8 @@
 
 #include <chrono>
 #include <cstdint>
+#include <iosfwd>
+#include <string>
 
 namespace trireme::comm {
 
@@ -72,6 +74,10 @@ class WaitPolicy {
   bool crowded_;
   int loadavg_fd_;
 };
+
+/// Cores granted by the CPU bandwidth limits of a process's cgroup and of all above it, v1 and v2; 0 when there is none. `membership` is
+/// /proc/self/cgroup or the like, `mount` where cgroups are mounted.
+[[nodiscard]] double quota_cores(std::istream& membership, const std::string& mount);
 
 /// Cores this process may use: the smaller of its affinity mask and its cgroup's CPU quota (v1 and v2), at least 1.
 [[nodiscard]] int usable_cores();
