@@ -206,6 +206,64 @@ class ReduceShared final : public model::Program {
   std::optional<Shared> shared_;
 };
 
+/// Two ranks that hand two buffers to and fro, as pair_exchange.h: each drains what its peer has filled and refills that very buffer; the
+/// next call begins in the buffer that was drained last, with no phase in between.
+struct PairShape {
+  uint32_t calls = 2;
+  uint32_t chunks = 2;  ///< per call
+  Waiting waiting = Waiting::kSpin;
+  bool refill_before_drain = false;  ///< a mistake
+  bool no_swap = false;              ///< a mistake: what was drained is not what is filled next
+  bool fill_before_drain = false;    ///< a mistake: the next chunk goes where the peer still reads
+  bool no_wait = false;              ///< a mistake: later chunks are drained without waiting for the peer's phase
+};
+template <typename Data>
+class PairExchangeProgram final : public model::Program {
+ public:
+  using Shape = PairShape;
+  explicit PairExchangeProgram(const Shape& shape) : shape_(shape) {}
+  [[nodiscard]] int num_threads() const override { return 2; }
+  void reset() override { shared_.emplace(); }
+  void run(int thread) override {
+    const auto rank = static_cast<uint32_t>(thread);
+    uint32_t phase = 0;
+    uint32_t swaps = 0;
+    for (uint32_t call = 0; call < shape_.calls; ++call) {
+      buffer(rank, swaps).write(value(rank, call, 0));
+      exchange(rank, ++phase, false);
+      for (uint32_t chunk = 0;; ++chunk) {
+        const bool more = chunk + 1 < shape_.chunks;
+        Data& theirs = buffer(rank + 1, swaps);
+        if (more && shape_.fill_before_drain) buffer(rank, swaps).write(value(rank, call, chunk + 1));
+        if (more && shape_.refill_before_drain) theirs.write(value(rank, call, chunk + 1));
+        expect_value(theirs.read(), value(1 - rank, call, chunk), "in a chunk of the pair");
+        if (more && !shape_.refill_before_drain && !shape_.fill_before_drain)
+          theirs.write(value(rank, call, chunk + 1));
+        if (!shape_.no_swap) swaps ^= 1;
+        if (!more) break;
+        exchange(rank, ++phase, shape_.no_wait);
+      }
+    }
+    model::Explorer::current().local_state(0);
+  }
+
+ private:
+  struct Shared {
+    std::array<std::array<ModelFlag, 2>, 2> flags;
+    std::array<Data, 2> buffers;
+  };
+  static uint32_t value(uint32_t rank, uint32_t call, uint32_t chunk) {
+    return 1000 * (rank + 1) + 100 * (call + 1) + chunk + 1;
+  }
+  Data& buffer(uint32_t rank, uint32_t swaps) { return shared_->buffers[(rank + swaps) & 1]; }
+  void exchange(uint32_t rank, uint32_t phase, bool no_wait) {
+    shared_->flags[rank][phase % 2].publish(phase);
+    if (!no_wait) await(shared_->flags[1 - rank][phase % 2], phase, shape_.waiting, phase * 10 + rank);
+  }
+  Shape shape_;
+  std::optional<Shared> shared_;
+};
+
 /// Send and receive, as window_point_to_point.cpp: two slots, a flag for sent and one for acknowledged pieces.
 struct RingShape {
   uint32_t pieces = 4;

@@ -223,8 +223,7 @@ ReduceFunction fast_of(ReduceKind kind) {
 }  // namespace
 
 ReduceFunction reduce_function_avx2(DType dtype, ReduceKind kind) {
-  static const bool kSupported = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("f16c") != 0;
-  if (!kSupported) return nullptr;
+  if (!supported()) return nullptr;
   switch (dtype) {
     case DType::kF16:
       return fast_of<Half>(kind);

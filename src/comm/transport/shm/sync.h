@@ -7,6 +7,11 @@
 // has seen every rank publish k + 1, and a rank publishes k + 1 only after it has read all of phase k. So neither a
 // reader nor a writer needs any further signal.
 //
+// Two ranks exchange by another rule on the same flags (pair_exchange.h): one pair of buffers goes to and fro. Before phase k a rank has filled
+// one of them; after it has seen the peer's k it drains the peer's, refills that very buffer for phase k + 1, and the two swap roles. A buffer
+// is thus written only by the rank that has just read it, after the peer published it and before it publishes it itself: the peer touches it
+// again only after that. The first chunk of the next call follows the last of this one in the same way, with no phase in between.
+//
 // Both classes are templates over the atomics, so that the model check (tests/comm/sync_model_test.cpp) runs this very
 // file over atomics that enumerate what each memory order permits, and over the orders, so that it can show that every
 // single one is needed.
