@@ -12,8 +12,17 @@
 
 namespace trireme::comm {
 
+void require_timeout(std::chrono::milliseconds timeout) {
+  constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365);
+  if (timeout >= std::chrono::milliseconds(1) && timeout <= kLongest) return;
+  throw Error(ErrorKind::kInvalidArgument,
+              str("[comm.init] a time-out of ", timeout.count(), " ms was asked for; it must be between 1 ms and ",
+                  kLongest.count(), " ms (365 days). Every wait has an end: take a long one in place of none."));
+}
+
 Group make_group(const GroupOptions& options) {
   check_torch_version();
+  require_timeout(options.timeout);
   const BackendEntry& entry = find_backend(options.backend);
   auto state = std::make_shared<GroupState>();
   state->name = options.name;
@@ -33,6 +42,7 @@ Group make_group(const GroupOptions& options) {
   backend.communicator.group_name = options.name;
   backend.communicator.global_ranks = options.global_ranks;
   backend.communicator.timeout = options.timeout;
+  backend.watch = options.watch;
   backend.trace = options.trace;
   c10::intrusive_ptr<c10d::Backend> made = entry.make(backend);
 
@@ -45,6 +55,13 @@ Group make_group(const GroupOptions& options) {
 }
 
 namespace {
+
+/// Sees to it that a death among `members` of a group ends their wait for each other at once, whatever launcher there is.
+MeetingWatch watch_members(const GroupState& state, std::vector<int> members, std::string purpose) {
+  if (state.host == nullptr) return {};
+  return [&communicator = state.host->communicator(), members = std::move(members), purpose = std::move(purpose)](
+             const IsMissing& is_missing) { communicator.require_members(members, is_missing, purpose); };
+}
 
 Group make_world_of_one() {
   GroupOptions options;
@@ -92,6 +109,7 @@ Group Group::subgroup(const std::vector<int>& ranks, const std::string& name) co
     const std::string list = join(ranks, "-");
     options.key = str(state_->key, "/", list, "#", state_->num_subgroups[list]++);
   }
+  options.watch = watch_members(*state_, ranks, options.name);
   Group group = make_group(options);
   group.state_->keep_alive = state_->keep_alive;
   return group;
@@ -130,7 +148,10 @@ SharedParts share_memory(const Group& group, size_t part_bytes) {
   options.group_name = state.name;
   options.global_ranks = state.global_ranks;
   options.timeout = state.timeout;
-  return state.meeting->share(key, group.rank(), group.size(), part_bytes, options);
+  std::vector<int> all(state.global_ranks.size());
+  std::iota(all.begin(), all.end(), 0);
+  return state.meeting->share(key, group.rank(), group.size(), part_bytes, options,
+                              watch_members(state, std::move(all), state.name));
 }
 
 HostBackend& require_host(const Group& group, std::string_view what) {

@@ -42,7 +42,11 @@ struct GroupOptions {
   std::shared_ptr<Meeting> meeting;
   std::string key = "world";
   std::shared_ptr<profile::CollectiveTrace> trace;
+  MeetingWatch watch;  ///< of the group that this one is made out of
 };
+/// Throws kInvalidArgument unless a group can have this time-out: 1 ms to 365 days.
+void require_timeout(std::chrono::milliseconds timeout);
+
 /// [collective among the members, blocking]
 [[nodiscard]] Group make_group(const GroupOptions& options);
 

@@ -42,6 +42,7 @@ void set_step(uint32_t step) noexcept { g_step.store(step, std::memory_order_rel
 
 Group init(const InitOptions& options) {
   check_torch_version();
+  require_timeout(options.timeout);
   static_cast<void>(find_backend(options.backend));  // before anybody waits for anybody
   const rendezvous::JobEnv env = rendezvous::detect_job_env();
   if (env.world_size > 1) log::set_rank(env.rank);

@@ -7,7 +7,7 @@
 namespace trireme::comm {
 
 std::unique_ptr<Communicator> ThreadMeeting::meet(const std::string& key, int rank, int size,
-                                                  CommunicatorOptions options) {
+                                                  CommunicatorOptions options, const MeetingWatch& /*watch*/) {
   const std::lock_guard lock(mutex_);
   auto& members = groups_[key];
   if (members.empty()) members = make_inproc_communicators(size, options);
@@ -17,14 +17,14 @@ std::unique_ptr<Communicator> ThreadMeeting::meet(const std::string& key, int ra
 }
 
 std::unique_ptr<Communicator> StoreMeeting::meet(const std::string& key, int rank, int size,
-                                                 CommunicatorOptions options) {
+                                                 CommunicatorOptions options, const MeetingWatch& watch) {
   if (size == 1) return std::move(make_inproc_communicators(1, options).front());
   const std::shared_ptr<rendezvous::Store> prefixed = rendezvous::make_prefix_store("trireme/group/" + key, store_);
-  return make_shm_communicator(*prefixed, *root_, rank, size, std::move(options));
+  return make_shm_communicator(*prefixed, *root_, rank, size, std::move(options), watch);
 }
 
 SharedParts ThreadMeeting::share(const std::string& key, int /*rank*/, int size, size_t part_bytes,
-                                 CommunicatorOptions /*options*/) {
+                                 CommunicatorOptions /*options*/, const MeetingWatch& /*watch*/) {
   const std::lock_guard lock(mutex_);
   Parts& parts = parts_[key];
   if (parts.num_taken == 0) parts.shared = make_inproc_parts(size, part_bytes);
@@ -34,10 +34,10 @@ SharedParts ThreadMeeting::share(const std::string& key, int /*rank*/, int size,
 }
 
 SharedParts StoreMeeting::share(const std::string& key, int rank, int size, size_t part_bytes,
-                                CommunicatorOptions options) {
+                                CommunicatorOptions options, const MeetingWatch& watch) {
   if (size == 1) return make_inproc_parts(1, part_bytes);
   const std::shared_ptr<rendezvous::Store> prefixed = rendezvous::make_prefix_store("trireme/parts/" + key, store_);
-  return share_memory(*prefixed, *root_, rank, size, part_bytes, options);
+  return share_memory(*prefixed, *root_, rank, size, part_bytes, options, watch);
 }
 
 }  // namespace trireme::comm

@@ -16,9 +16,9 @@ namespace trireme::comm {
 class ThreadMeeting final : public Meeting {
  public:
   [[nodiscard]] std::unique_ptr<Communicator> meet(const std::string& key, int rank, int size,
-                                                   CommunicatorOptions options) override;
+                                                   CommunicatorOptions options, const MeetingWatch& watch) override;
   [[nodiscard]] SharedParts share(const std::string& key, int rank, int size, size_t part_bytes,
-                                  CommunicatorOptions options) override;
+                                  CommunicatorOptions options, const MeetingWatch& watch) override;
 
  private:
   std::mutex mutex_;
@@ -36,9 +36,9 @@ class StoreMeeting final : public Meeting {
   StoreMeeting(std::shared_ptr<rendezvous::Store> store, std::shared_ptr<rendezvous::Store> root)
       : store_(std::move(store)), root_(std::move(root)) {}
   [[nodiscard]] std::unique_ptr<Communicator> meet(const std::string& key, int rank, int size,
-                                                   CommunicatorOptions options) override;
+                                                   CommunicatorOptions options, const MeetingWatch& watch) override;
   [[nodiscard]] SharedParts share(const std::string& key, int rank, int size, size_t part_bytes,
-                                  CommunicatorOptions options) override;
+                                  CommunicatorOptions options, const MeetingWatch& watch) override;
 
  private:
   std::shared_ptr<rendezvous::Store> store_;

@@ -36,7 +36,9 @@ std::string describe(const at::Tensor& tensor) {
 }
 
 std::string CallSite::prefix() const {
-  return trireme::str("[comm.", operation, "] rank ", rank, "/", size, ": group '", group, "': ");
+  const std::string who = global_rank == rank ? trireme::str(rank, "/", size)
+                                              : trireme::str(global_rank, " (", rank, "/", size, " in its group)");
+  return trireme::str("[comm.", operation, "] rank ", who, ": group '", group, "': ");
 }
 
 DType check_tensor(const CallSite& site, const at::Tensor& tensor) {

@@ -18,12 +18,14 @@ namespace trireme::comm {
 /// "f32[2, 3]"
 [[nodiscard]] std::string describe(const at::Tensor& tensor);
 
-/// Where a check happens, for messages: "[comm.all_reduce] rank 1/4: group 'world': ".
+/// Where a check happens, for messages: "[comm.all_reduce] rank 1/4: group 'world': ", and in a group whose ranks are others in the world
+/// "[comm.all_reduce] rank 5 (1/2 in its group): group 'dp': ".
 struct CallSite {
   std::string_view operation;
   int rank;
   int size;
   const std::string& group;
+  int global_rank;
   [[nodiscard]] std::string prefix() const;
 };
 

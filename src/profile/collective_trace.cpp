@@ -92,7 +92,8 @@ class MappedTrace final : public CollectiveTrace {
   }
 
   ~MappedTrace() override {
-    atomic(header().closed).store(1, std::memory_order_release);
+    // A forked child that ends by exit() destroys its copy; the file is still being written.
+    if (owner_ == getpid()) atomic(header().closed).store(1, std::memory_order_release);
     munmap(memory_, bytes_);
   }
   MappedTrace(const MappedTrace&) = delete;
@@ -276,6 +277,7 @@ class MappedTrace final : public CollectiveTrace {
 
   uint32_t capacity_;
   size_t bytes_;
+  const pid_t owner_ = getpid();
   char* memory_ = nullptr;
   std::string path_;
   mutable std::mutex groups_mutex_;

@@ -14,8 +14,11 @@
 #include "base/str.h"
 #include "base/torch/torch_compat.h"
 #include "comm/backends/backend_entry.h"
+#include "profile/collective_trace.h"
 #include "support/run_ranks.h"
+#include "support/temp_dir.h"
 #include "trireme/comm/collectives.h"
+#include "trireme/comm/init.h"
 
 namespace trireme {
 namespace {
@@ -161,6 +164,92 @@ TEST(Mismatch, OperationDtypeShapeAndRootAreNamedOnEveryRank) {
                   "from 0", "from 1");
 }
 
+TEST(Mismatch, DimsBeyondTheFifthAreComparedToo) {
+  expect_mismatch(
+      [](Group& group) {
+        return comm::all_reduce_sum(
+            group, group.rank() == 1 ? at::zeros({2, 1, 1, 1, 1, 2, 3}) : at::zeros({2, 1, 1, 1, 1, 3, 2}));
+      },
+      "f32[2, 1, 1, 1, 1, ... (7 dims)]", "the shapes differ, in dims that are not shown");
+}
+
+// Ranks of the job are 2 and 1 here, of the group 0 and 1.
+TEST(Messages, OfASubgroupNameGlobalRanks) {
+  run_ranks(3, [](Group& world) {
+    if (world.rank() == 0) return;
+    const Group group = world.subgroup({2, 1}, "pair");
+    const bool first = group.rank() == 0;
+    EXPECT_THAT(error_of([&] { comm::send(group, at::zeros({2}), 2).wait(); }).what(),
+                HasSubstr(first ? "[comm.send] rank 2 (0/2 in its group): group 'pair': group rank 2 was named as peer"
+                                : "[comm.send] rank 1/2: group 'pair': group rank 2 was named as peer"));
+    const Error error = error_of([&] { comm::broadcast(group, at::zeros({4}), first ? 0 : 1).wait(); });
+    EXPECT_THAT(error.what(),
+                HasSubstr("rank 2 called broadcast f32[4] from 2, rank 1 called broadcast f32[4] from 1"));
+  });
+}
+
+TEST(Messages, OfSendAndReceiveInASubgroupNameGlobalRanks) {
+  run_ranks(3, [](Group& world) {
+    if (world.rank() == 0) return;
+    const Group group = world.subgroup({2, 1}, "pair");
+    const Error error = error_of([&] {
+      if (group.rank() == 0) {
+        comm::send(group, at::zeros({4}), 1).wait();
+        comm::barrier(group);  // waits until the receiver has seen the difference
+      } else {
+        comm::recv(group, at::zeros({5}), 0).wait();
+      }
+    });
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr("rank 2 called send f32[4] to 1"), HasSubstr("rank 1 called recv f32[5] from 2")));
+  });
+}
+
+// Sends and receives are calls of their group, whatever thread they run on.
+TEST(Trace, HasEachGroupOnceWithItsGlobalRanks) {
+  const test::TempDir dir;
+  run_ranks(
+      3,
+      [&](Group& world) {
+        comm::barrier(world);
+        if (world.rank() == 0) return;
+        const Group group = world.subgroup({2, 1}, "pair");
+        const at::Tensor x = at::zeros({4});
+        (group.rank() == 0 ? comm::send(group, x, 1) : comm::recv(group, x, 0)).wait();
+      },
+      std::chrono::seconds(20), dir.path());
+  for (const int rank : {1, 2}) {
+    const auto trace = profile::read_collective_trace(str(dir.path(), "/rank", rank, ".trace")).value();
+    EXPECT_EQ(trace.groups, (std::vector<std::string>{"world", "pair"}));
+    EXPECT_EQ(trace.group_ranks, (std::vector<std::vector<int>>{{0, 1, 2}, {2, 1}}));
+    ASSERT_EQ(trace.records.size(), 2U);
+    EXPECT_EQ(trace.records[0].group, 0);
+    EXPECT_EQ(trace.records[1].group, 1);
+  }
+}
+
+TEST(Timeout, OutsideOfOneMillisecondToOneYearIsRefused) {
+  using std::chrono::milliseconds;
+  for (const milliseconds wrong :
+       {milliseconds::min(), milliseconds(-1), milliseconds(0), milliseconds(31'536'000'001), milliseconds::max()}) {
+    const Error error = error_of([&] { (void)comm::init({.timeout = wrong}); });
+    EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
+    EXPECT_THAT(error.what(),
+                HasSubstr(str("a time-out of ", wrong.count(), " ms was asked for; it must be between 1 ms")));
+    EXPECT_EQ(error_of([&] { (void)comm::make_thread_groups(2, wrong); }).kind(), ErrorKind::kInvalidArgument);
+  }
+  // The longest does not overflow a clock: a rank that waits gets the message, not an immediate time-out.
+  run_ranks(
+      2,
+      [](Group& group) {
+        at::Tensor x = at::zeros({3});
+        if (group.rank() == 0) comm::send(group, at::ones({3}), 1).wait();
+        if (group.rank() == 1) comm::recv(group, x, 0).wait();
+        EXPECT_EQ(x.sum().item<float>(), group.rank() == 1 ? 3 : 0);
+      },
+      milliseconds(31'536'000'000));
+}
+
 TEST(Timeout, NamesTheLateRank) {
   std::latch others_failed(2);
   run_ranks(
@@ -212,6 +301,50 @@ TEST(Future, OfAWorkCompletesWithTheTensors) {
     auto finished = group.c10d()->allreduce(tensors);
     finished->wait();
     EXPECT_TRUE(at::equal(finished->getFuture()->value().toTensorVector().at(0), at::full({8}, 6, at::kFloat)));
+  });
+}
+
+// Case: a callback is code like any other, whichever thread it runs on. Before, both of these waited for themselves for ever.
+TEST(Future, ACallbackMayWaitForFurtherCallsOfItsGroup) {
+  run_ranks(2, [](Group& group) {
+    for (const bool progress_thread : {false, true}) {
+      std::vector<at::Tensor> tensors = {at::full({8}, group.rank() + 1, at::kFloat)};
+      at::Tensor more = at::full({8}, group.rank() + 10, at::kFloat);
+      auto work = group.c10d()->broadcast(tensors);
+      auto future = work->getFuture()->then(
+          [&](c10::ivalue::Future&) {
+            comm::all_reduce_sum(group, more).wait();
+            return c10::IValue(true);
+          },
+          c10::BoolType::get());
+      if (progress_thread) {
+        future->waitAndThrow();
+      } else {
+        work->wait();
+      }
+      future->waitAndThrow();
+      EXPECT_TRUE(at::equal(more, at::full({8}, 21, at::kFloat)));
+    }
+  });
+}
+
+TEST(Future, ACallbackMayDropTheLastGroupAndTheMessageSentStaysThere) {
+  std::latch left(1);
+  run_ranks(2, [&](Group& group) {
+    std::vector<at::Tensor> tensors = {at::full({8}, 1 - group.rank(), at::kFloat)};
+    if (group.rank() == 0) {
+      auto future = group.c10d()->send(tensors, 1, 0)->getFuture();
+      auto last = std::make_shared<Group>(std::move(group));
+      future->addCallback([&left, last = std::move(last)](c10::ivalue::Future&) mutable {
+        last.reset();
+        left.count_down();
+      });
+      future->waitAndThrow();
+      return;
+    }
+    left.wait();
+    group.c10d()->recv(tensors, 0, 0)->wait();
+    EXPECT_TRUE(at::equal(tensors[0], at::ones({8})));
   });
 }
 

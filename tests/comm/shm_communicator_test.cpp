@@ -9,9 +9,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <memory>
 #include <vector>
 
 #include "base/str.h"
+#include "comm/algorithms/call_queue.h"
 #include "comm/algorithms/communicator.h"
 #include "comm/transport/shm/unix_socket.h"
 #include "support/rank_processes.h"
@@ -293,6 +295,36 @@ TEST(ShmCommunicator, ExitedRankHasLeft) {
   EXPECT_EQ(outcomes[0].kind, ErrorKind::kPeerLost);
   EXPECT_THAT(outcomes[0].error, HasSubstr("rank 1 has left the group"));
   EXPECT_EQ(outcomes[1].error, "");
+}
+
+// A child that a rank forks and that ends by exit() destroys the statics it inherited, a group among them.
+TEST(ShmCommunicator, ForkedChildThatDestroysItsCopyDoesNotLeaveTheGroup) {
+  RankProcesses ranks(2, [](int rank, rendezvous::Store& store, const auto&) {
+    auto comm = make_shm_communicator(store, store, rank, 2, {});
+    CallQueue queue("world", "test", nullptr);
+    uint64_t number = 0;
+    const auto reduce = [&] {
+      queue.wait(queue.issue({}, [&](const CallInfo&) { reduce_and_check(*comm, ++number, 10); }));
+    };
+    reduce();  // from here on there is a progress thread, which the child does not get
+    if (rank == 1) {
+      const pid_t child = fork();
+      if (child == 0) {
+        std::destroy_at(&queue);
+        comm->abort("this is the child");
+        comm.reset();
+        _exit(0);
+      }
+      int status = 0;
+      if (waitpid(child, &status, 0) != child || status != 0) throw Error(ErrorKind::kInternal, "the child failed");
+      // What the child may have left behind must be there before rank 0 looks.
+      store.set("forked", "1");
+    } else {
+      store.wait(std::vector<std::string>{"forked"}, std::chrono::seconds(20));
+    }
+    reduce();
+  });
+  for (const auto& outcome : ranks.join()) EXPECT_EQ(outcome.error, "");
 }
 
 }  // namespace

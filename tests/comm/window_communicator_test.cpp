@@ -5,10 +5,14 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <functional>
+#include <memory>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "base/str.h"
+#include "comm/transport/inproc/inproc_memory.h"
 #include "support/rank_threads.h"
 
 namespace trireme::comm {
@@ -283,6 +287,67 @@ TEST(WindowCommunicator, PeerOutsideTheGroupIsRefused) {
   float x = 0;
   for (const int peer : {-1, 0, 2}) {
     EXPECT_THROW(communicators[0]->send(call(1, OpKind::kSend, 1, peer), &x, 4), Error);
+  }
+}
+
+/// Lets a peer act at the one moment that matters: while a rank that waits asks, for the nth time, whether it lives.
+class ActingMemory final : public WindowMemory {
+ public:
+  ActingMemory(std::shared_ptr<WindowMemory> inner, int at_question, std::function<void()> act)
+      : inner_(std::move(inner)), questions_left_(at_question), act_(std::move(act)) {}
+  std::byte* data() override { return inner_->data(); }
+  bool alive(int /*rank*/) override {
+    if (--questions_left_ == 0) act_();
+    return true;
+  }
+
+ private:
+  std::shared_ptr<WindowMemory> inner_;
+  int questions_left_;
+  std::function<void()> act_;
+};
+
+// Two ranks on this thread; `act` is what rank 0 does at that moment of rank 1's waiting.
+std::unique_ptr<Communicator> rank_one(int at_question, const std::function<void(Window&)>& act) {
+  const WindowShape shape = {.num_ranks = 2, .slot_bytes = default_slot_bytes(2)};
+  const auto memory = make_inproc_memory(shape);
+  const auto zero = std::make_shared<Window>(memory, shape, 0, CommunicatorOptions{});
+  const auto acting = std::make_shared<ActingMemory>(memory, at_question, [zero, act] { act(*zero); });
+  return std::make_unique<WindowCommunicator>(std::make_unique<Window>(acting, shape, 1, CommunicatorOptions{}));
+}
+
+TEST(PeerThatLeaves, AfterItsSendIsNotMissedByTheReceiver) {
+  const auto one = rank_one(1, [](Window& zero) {
+    PeerLane& lane = zero.peer_lane(0, 1);
+    lane.headers[1] = call(1, OpKind::kSend, 1, 1);
+    *reinterpret_cast<float*>(zero.peer_slot(0, 1, 1)) = 7;
+    lane.sent.publish(1);
+    zero.leave();
+  });
+  float got = 0;
+  one->recv(call(1, OpKind::kRecv, 1, 0), &got, sizeof(got));
+  EXPECT_EQ(got, 7);
+}
+
+TEST(PeerThatLeaves, AfterItTookAPieceIsNotMissedByTheSenderOfTheNext) {
+  // The first question is that of every send. Two pieces are in flight; the third waits until the first has been taken.
+  const auto one = rank_one(2, [](Window& zero) {
+    zero.peer_lane(1, 0).acknowledged.publish(1);
+    zero.leave();
+  });
+  const std::vector<float> x(3 * kPeerSlotBytes / sizeof(float));
+  one->send(call(1, OpKind::kSend, x.size(), 0), x.data(), 3 * kPeerSlotBytes);
+}
+
+TEST(PeerThatLeaves, WithoutSendingIsMissed) {
+  const auto one = rank_one(1, [](Window& zero) { zero.leave(); });
+  float got = 0;
+  try {
+    one->recv(call(1, OpKind::kRecv, 1, 0), &got, sizeof(got));
+    ADD_FAILURE() << "threw nothing";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kPeerLost);
+    EXPECT_THAT(error.what(), HasSubstr("rank 0 has left the group"));
   }
 }
 

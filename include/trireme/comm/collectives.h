@@ -36,6 +36,8 @@ namespace trireme::comm {
 /// Thread safety As a smart pointer.
 /// Lifetime      May be dropped without wait(): the operation is still carried out, on the group's progress thread, as
 ///               long as the group lives.
+/// Callbacks     of the c10d object's Future may issue further work on the group, wait() for it, and drop the group. They must not block on
+///               the Future of unfinished work of this group, since they may run on the very thread that would carry it out.
 class Work {
  public:
   Work();
@@ -71,15 +73,17 @@ class Work {
 /// Copies `tensor` of rank `root` to all. [collective, queued] Cost: S written once, S read per rank.
 [[nodiscard]] Work broadcast(const Group& group, const at::Tensor& tensor, int root);
 
-/// outputs[r] = input of rank r. [collective, queued] Cost: S written, (n-1) S read.
+/// outputs[r] = input of rank r. [collective, queued]
 /// Shape    outputs: n tensors, each as `input`.
+/// Cost     S written to shared memory and (n-1) S read; large ones are read where they lie, if the kernel allows it.
 [[nodiscard]] Work all_gather(const Group& group, const std::vector<at::Tensor>& outputs, const at::Tensor& input);
 
 /// The same into one tensor of n * input.numel() elements, rank after rank.
 [[nodiscard]] Work all_gather_base(const Group& group, const at::Tensor& output, const at::Tensor& input);
 
-/// output = sum (or mean) over ranks of their inputs[rank()]. [collective, queued] Cost: S written, S read.
+/// output = sum (or mean) over ranks of their inputs[rank()]. [collective, queued]
 /// Shape    inputs: n tensors, each as `output`.
+/// Cost     S bytes of all inputs: (n-1)/n S written to shared memory, as much read.
 [[nodiscard]] Work reduce_scatter_sum(const Group& group, const at::Tensor& output,
                                       const std::vector<at::Tensor>& inputs);
 [[nodiscard]] Work reduce_scatter_avg(const Group& group, const at::Tensor& output,
@@ -92,6 +96,8 @@ class Work {
 /// Sends inputs[r] to rank r and receives outputs[r] from it. [collective, queued]
 /// Shape    inputs[r] here and outputs[rank()] on rank r have equal numel; sizes may differ by pair, 0 too.
 ///          Inputs and outputs must not overlap.
+/// Cost     S bytes of all inputs, own part left out: S written to shared memory and as much read as is received; large parts are read where
+///          they lie, if the kernel allows it.
 [[nodiscard]] Work all_to_all(const Group& group, const std::vector<at::Tensor>& outputs,
                               const std::vector<at::Tensor>& inputs);
 
@@ -100,11 +106,15 @@ class Work {
                                    const std::vector<int64_t>& output_splits = {},
                                    const std::vector<int64_t>& input_splits = {});
 
-/// Returns when all ranks have called it. [collective, blocking]
+/// Returns when all ranks have called it. [collective, blocking] Cost: one cache line written, n - 1 read; no system call when all come at once.
 void barrier(const Group& group);
 
 /// Point to point, matched in order per (sender, receiver). Every (peer, direction) has a lane of its own: a waiting
 /// receive does not hold up the send that the peer waits for. [queued]
+/// Shape    any, contiguous; numel and dtype as at the other end.
+/// Cost     S written to shared memory and S read, in pieces of 128 KiB. A send of up to two pieces in flight does not wait for its receiver;
+///          each direction to a peer takes a thread of its own when it is first used.
+/// Errors   kInvalidArgument  `to` or `from` is this rank or out of range.   kMismatch  the ends differ; on both, and on every later call.
 [[nodiscard]] Work send(const Group& group, const at::Tensor& tensor, int to);
 [[nodiscard]] Work recv(const Group& group, const at::Tensor& tensor, int from);
 

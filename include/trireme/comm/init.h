@@ -12,7 +12,7 @@ namespace trireme::comm {
 struct InitOptions {
   /// Default "host": shared memory between processes of one host. Others are refused with the reason.
   std::string backend = "host";
-  /// Limit of every call, and of the meeting itself. Default 30 min; shorten it where a stuck job is expensive.
+  /// Limit of every call, and of the meeting itself; 1 ms to 365 days. Default 30 min; shorten it where a stuck job is expensive.
   std::chrono::milliseconds timeout{30 * 60 * 1000};
 };
 
@@ -22,10 +22,11 @@ struct InitOptions {
 /// nothing there it is a world of one. Call it once, before other threads use LibTorch. Opens the collective trace
 /// `<TRIREME_RUN_DIR>/trace/rank<r>.trace` (in memory when TRIREME_RUN_DIR is not set).
 ///
-/// Errors   kConfig        the environment is contradictory or half set.
+/// Errors   kInvalidArgument  the time-out is out of range.
+///          kConfig        the environment is contradictory or half set.
 ///          kUnavailable   the backend is not in this build, or LibTorch is another minor version than at compile time.
 ///          kPeerLost      a rank died while the ranks met; has the launcher's line about it.
-///          kTimeout       names the ranks that did not come.
+///          kTimeout       names the ranks that did not come, on every rank that did.
 [[nodiscard]] Group init(const InitOptions& options = {});
 
 /// Marks everything that is communicated from now on as part of this optimizer step, in error messages and in the

@@ -79,6 +79,11 @@ class Communicator {
   /// Throws the group's error if there is one. Cheap: one load.
   virtual void throw_if_broken() = 0;
 
+  /// For a wait for members that is no call of this group: throws its error if there is one, and breaks it with kPeerLost when one of
+  /// `members` died, or left while `is_missing` (by index into members). `purpose` for the message. [any thread]
+  virtual void require_members(std::span<const int> members, const IsMissing& is_missing,
+                               const std::string& purpose) = 0;
+
   /// Breaks the group for all ranks: pending calls, this rank's own too, and later ones throw kPeerLost with `why` within 0.1 s.
   virtual void abort(const std::string& why) noexcept = 0;
 
@@ -88,8 +93,10 @@ class Communicator {
 
 /// Ranks are processes of this host that meet in `store` (which must be fresh for this group: use a prefix store).
 /// `root` is the launcher's store without prefix, for death notices. [collective, blocking]
+/// Errors  kTimeout naming the ranks that did not come, the same on every rank; kPeerLost; kMismatch; kIo.
 [[nodiscard]] std::unique_ptr<Communicator> make_shm_communicator(rendezvous::Store& store, rendezvous::Store& root,
-                                                                  int rank, int size, CommunicatorOptions options);
+                                                                  int rank, int size, CommunicatorOptions options,
+                                                                  const MeetingWatch& watch = {});
 
 /// n ranks as threads of this process on one mapping; element r belongs to rank r.
 [[nodiscard]] std::vector<std::unique_ptr<Communicator>> make_inproc_communicators(int size,

@@ -22,7 +22,7 @@ void WindowCommunicator::all_to_all(const CallInfo& info, std::span<const Block>
     window_->poison(ErrorKind::kMismatch,
                     str("[comm.all_to_all] group '", options().group_name, "' call ", info.call, ": rank ",
                         window_->global_rank(sender), " sends ", sent, " bytes to rank ", window_->global_rank(rank()),
-                        ", which expects ", outs[sender].bytes, " (", describe(info),
+                        ", which expects ", outs[sender].bytes, " (", window_->told(info),
                         "). Input splits of the sender and output splits of the receiver must agree."));
   };
   if (ins[rank()].bytes != outs[rank()].bytes) refuse(rank(), ins[rank()].bytes);

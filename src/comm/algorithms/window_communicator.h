@@ -32,6 +32,9 @@ class WindowCommunicator final : public Communicator {
   void send(const CallInfo& info, const void* data, size_t bytes) override;
   void recv(const CallInfo& info, void* data, size_t bytes) override;
   void throw_if_broken() override { window_->throw_if_broken(); }
+  void require_members(std::span<const int> members, const IsMissing& is_missing, const std::string& purpose) override {
+    window_->require_members(members, is_missing, purpose);
+  }
   void abort(const std::string& why) noexcept override;
   void leave() noexcept override { window_->leave(); }
 

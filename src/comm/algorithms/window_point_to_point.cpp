@@ -22,8 +22,8 @@ void WindowCommunicator::require_same_message(const CallInfo& sent, const CallIn
   if (sent.call == received.call && sent.dtype == received.dtype && sent.count == received.count) return;
   window_->poison(ErrorKind::kMismatch,
                   str("[comm.recv] group '", options().group_name, "' call ", received.call, ": rank ",
-                      window_->global_rank(sender), " called ", describe(sent), " (its call ", sent.call,
-                      " to this peer), rank ", window_->global_rank(receiver), " called ", describe(received),
+                      window_->global_rank(sender), " called ", window_->told(sent), " (its call ", sent.call,
+                      " to this peer), rank ", window_->global_rank(receiver), " called ", window_->told(received),
                       "; dtype and number of elements must match. Sends and receives of a pair are matched in order."));
 }
 

@@ -11,7 +11,8 @@ namespace {
 
 c10::intrusive_ptr<c10d::Backend> make_host(const BackendOptions& options) {
   return c10::make_intrusive<HostBackend>(
-      options.meeting->meet(options.key, options.rank, options.size, options.communicator), options.trace);
+      options.meeting->meet(options.key, options.rank, options.size, options.communicator, options.watch),
+      options.trace);
 }
 
 c10::intrusive_ptr<c10d::Backend> make_nothing(const BackendOptions& /*options*/) { return {}; }

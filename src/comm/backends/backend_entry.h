@@ -24,12 +24,12 @@ namespace trireme::comm {
 class Meeting {
  public:
   virtual ~Meeting() = default;
-  /// [collective among the members, blocking] `key` is the same on all members and used once.
+  /// [collective among the members, blocking] `key` is the same on all members and used once; `watch` may be empty.
   [[nodiscard]] virtual std::unique_ptr<Communicator> meet(const std::string& key, int rank, int size,
-                                                           CommunicatorOptions options) = 0;
+                                                           CommunicatorOptions options, const MeetingWatch& watch) = 0;
   /// Memory that all members have mapped, one part each. [collective among the members, blocking]
   [[nodiscard]] virtual SharedParts share(const std::string& key, int rank, int size, size_t part_bytes,
-                                          CommunicatorOptions options) = 0;
+                                          CommunicatorOptions options, const MeetingWatch& watch) = 0;
 };
 
 struct BackendOptions {
@@ -38,6 +38,7 @@ struct BackendOptions {
   int rank = 0;
   int size = 1;
   CommunicatorOptions communicator;
+  MeetingWatch watch;
   std::shared_ptr<profile::CollectiveTrace> trace;
 };
 

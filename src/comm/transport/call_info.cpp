@@ -90,7 +90,16 @@ void CallInfo::set_label(std::string_view text) noexcept {
 
 std::string_view CallInfo::label_view() const noexcept { return {label.data(), strnlen(label.data(), label.size())}; }
 
-std::string describe(const CallInfo& info) {
+void CallInfo::set_dims(std::span<const int64_t> all) noexcept {
+  num_dims = static_cast<uint8_t>(std::min<size_t>(all.size(), UINT8_MAX));
+  const size_t num_kept = std::min(all.size(), dims.size());
+  std::copy_n(all.begin(), num_kept, dims.begin());
+  if (num_kept == all.size()) return;
+  more_dims = 0xcbf29ce484222325;  // FNV-1a, a dim at a time
+  for (const int64_t dim : all.subspan(num_kept)) more_dims = (more_dims ^ static_cast<uint64_t>(dim)) * 0x100000001b3;
+}
+
+std::string describe(const CallInfo& info, std::span<const int> global_ranks) {
   std::string text(to_string(info.op));
   if (info.op == OpKind::kBarrier) return text;
   const bool reduces = info.op == OpKind::kAllReduce || info.op == OpKind::kReduceScatter;
@@ -98,13 +107,14 @@ std::string describe(const CallInfo& info) {
   text += str(" ", to_string(info.dtype), "[");
   const int num_kept = std::min<int>(info.num_dims, kMaxHeaderDims);
   for (int i = 0; i < num_kept; ++i) text += str(i == 0 ? "" : ", ", info.dims[i]);
-  if (info.num_dims > kMaxHeaderDims) text += ", ...";
+  if (info.num_dims > kMaxHeaderDims) text += str(", ... (", static_cast<int>(info.num_dims), " dims)");
   text += "]";
   if (info.root >= 0) {
     const char* word = info.op == OpKind::kSend                                    ? " to "
                        : info.op == OpKind::kRecv || info.op == OpKind::kBroadcast ? " from "
                                                                                    : " root ";
-    text += str(word, info.root);
+    const auto root = static_cast<size_t>(info.root);
+    text += str(word, root < global_ranks.size() ? global_ranks[root] : info.root);
   }
   if (!info.label_view().empty()) text += str(" (", info.label_view(), ")");
   return text;
@@ -112,8 +122,9 @@ std::string describe(const CallInfo& info) {
 
 bool same_call(const CallInfo& a, const CallInfo& b) noexcept {
   if (a.call != b.call || a.op != b.op || a.dtype != b.dtype || a.reduce != b.reduce || a.root != b.root) return false;
+  if (a.label != b.label) return false;
   if (a.op == OpKind::kAllToAll) return true;
-  return a.count == b.count && a.num_dims == b.num_dims && a.dims == b.dims;
+  return a.count == b.count && a.num_dims == b.num_dims && a.dims == b.dims && a.more_dims == b.more_dims;
 }
 
 }  // namespace trireme::comm

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -12,5 +13,11 @@ struct CommunicatorOptions {
   std::vector<int> global_ranks;  ///< of the members, for messages; empty: 0 .. n-1
   std::chrono::milliseconds timeout{30 * 60 * 1000};
 };
+
+/// Whether a member, by group rank, is still missing at this moment.
+using IsMissing = std::function<bool(int)>;
+/// Asked about 20 times a second while a group is being made; throws to end the wait. A group that is made out of another one asks that one
+/// whether its members still live.
+using MeetingWatch = std::function<void(const IsMissing&)>;
 
 }  // namespace trireme::comm

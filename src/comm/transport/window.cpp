@@ -9,7 +9,9 @@
 #include <chrono>
 #include <cstring>
 #include <thread>
+#include <vector>
 
+#include "base/deadline.h"
 #include "base/str.h"
 #include "comm/transport/shm/peer_memory.h"
 
@@ -88,31 +90,58 @@ std::string Window::where(const CallInfo& info) const {
              info.call);
 }
 
-void Window::await_attached(uint32_t stage, const std::function<void()>& slice) {
-  const auto deadline = Clock::now() + options_.timeout;
+void Window::await_attached(uint32_t stage, const MeetingWatch& watch) {
+  const IsMissing is_missing = [&](int r) { return !ranks_[r].attached.reached(stage); };
   for (int r = 0; r < size(); ++r) {
-    while (!ranks_[r].attached.reached(stage)) {
+    while (is_missing(r)) {
       ranks_[r].attached.sleep(stage, kSlice);
-      if (ranks_[r].attached.reached(stage)) break;
-      throw_if_broken();
-      slice();
-      if (Clock::now() > deadline) {
-        poison(ErrorKind::kTimeout, str("[comm.init] rank ", global_rank(rank_), ": group '", options_.group_name,
-                                        "': rank ", global_rank(r), " did not join within ", seconds(options_.timeout),
-                                        " s. See what that rank is doing, or raise the timeout."));
+      if (!is_missing(r)) break;
+      watch(is_missing);
+      // Who has introduced itself here also shows here how it ends. One that gave up has told `watch` why before.
+      std::vector<int> known;
+      for (int other = 0; other < size(); ++other) {
+        if (!ranks_[other].attached.reached(1)) continue;
+        if (ranks_[other].departed.load(std::memory_order_acquire) != 0) watch(is_missing);
+        known.push_back(other);
       }
+      require_members(known, [&](int i) { return is_missing(known[static_cast<size_t>(i)]); }, options_.group_name);
     }
   }
 }
 
-void Window::attach_and_wait(const std::function<void()>& slice) {
+void Window::require_members(std::span<const int> members, const IsMissing& is_missing, const std::string& purpose) {
+  throw_if_broken();
+  const auto lost = [&](int r, const char* how) {
+    poison(ErrorKind::kPeerLost,
+           str("[comm.init] rank ", global_rank(rank_), ": group '", purpose, "': rank ", global_rank(r), how,
+               options_.group_name, "', before all had come. See the launcher's report and that rank's log for the ",
+               "cause."));
+  };
+  // As in look_for_the_lost(): who died comes before who left, perhaps because of that. Whether one is missing is asked last.
+  std::vector<size_t> departed;
+  for (size_t i = 0; i < members.size(); ++i) {
+    const int r = members[i];
+    if (r == rank_) continue;
+    const bool alive = memory_->alive(r);
+    if (ranks_[r].departed.load(std::memory_order_acquire) != 0) {
+      departed.push_back(i);
+    } else if (!alive) {
+      lost(r, " died, a member of group '");
+    }
+  }
+  for (const size_t i : departed) {
+    if (is_missing(static_cast<int>(i))) lost(members[i], " ended or left group '");
+  }
+}
+
+void Window::attach_and_wait(const MeetingWatch& watch) {
   RankState& me = ranks_[rank_];
   if (getrandom(&proof_, sizeof(proof_), 0) != static_cast<ssize_t>(sizeof(proof_))) proof_ = 0;
   me.pid = getpid();
   me.proof_address = reinterpret_cast<uint64_t>(&proof_);
   me.proof = proof_;
   me.attached.publish(1);
-  await_attached(1, slice);
+  await_attached(1, watch);
 
   bool can_read_all = true;
   for (int r = 0; r < size() && can_read_all; ++r) {
@@ -124,7 +153,7 @@ void Window::attach_and_wait(const std::function<void()>& slice) {
   }
   me.can_read_all = can_read_all ? 1 : 0;
   me.attached.publish(2);
-  await_attached(2, slice);
+  await_attached(2, watch);
   reads_peers_ = size() > 1;
   for (int r = 0; r < size(); ++r) reads_peers_ = reads_peers_ && ranks_[r].can_read_all == 1;
   const auto* control = reinterpret_cast<const Control*>(memory_->data());
@@ -146,13 +175,13 @@ void Window::read_peer(int peer, uint64_t remote_address, void* local, size_t by
     look_for_the_lost(info, peer);
     ranks_[peer].attached.sleep(3, milliseconds{5});
   }
-  poison(ErrorKind::kIo, str(where(info), " (", describe(info), "): reading the memory of rank ", global_rank(peer),
+  poison(ErrorKind::kIo, str(where(info), " (", told(info), "): reading the memory of rank ", global_rank(peer),
                              " failed: ", std::strerror(error), ". It must keep the tensor until the call is done."));
 }
 
 void Window::await_slowly(Flag& flag, uint32_t value, const CallInfo& info, int peer) {
   if (wait_policy_.spin([&] { return flag.reached(value); })) return;
-  const auto deadline = Clock::now() + options_.timeout;
+  const auto deadline = deadline_after(options_.timeout);
   auto next_look = Clock::now() + kSlice;
   while (true) {
     flag.sleep(value, kSlice);
@@ -160,13 +189,13 @@ void Window::await_slowly(Flag& flag, uint32_t value, const CallInfo& info, int 
     throw_if_broken();
     const auto now = Clock::now();
     if (now < next_look) continue;
-    look_for_the_lost(info, peer);
+    look_for_the_lost(info, peer, &flag, value);
     next_look = now + kSlice;
     if (now > deadline) report_timeout(info, peer);
   }
 }
 
-void Window::look_for_the_lost(const CallInfo& info, int peer) {
+void Window::look_for_the_lost(const CallInfo& info, int peer, const Flag* flag, uint32_t value) {
   std::vector<int> departed;
   for (int r = 0; r < size(); ++r) {
     if (r == rank_) continue;
@@ -175,7 +204,7 @@ void Window::look_for_the_lost(const CallInfo& info, int peer) {
     if (ranks_[r].departed.load(std::memory_order_acquire) != 0) {
       departed.push_back(r);
     } else if (!alive) {
-      poison(ErrorKind::kPeerLost, str(where(info), " (", describe(info), "): rank ", global_rank(r),
+      poison(ErrorKind::kPeerLost, str(where(info), " (", told(info), "): rank ", global_rank(r),
                                        " died. The group cannot be used any more; see the launcher's report and that "
                                        "rank's log for the cause."));
     }
@@ -183,10 +212,11 @@ void Window::look_for_the_lost(const CallInfo& info, int peer) {
   // Only now, since others may have left because of a death.
   for (const int r : departed) {
     // One that left in good order may have done its part of what we wait for; it is missed only where its own flag is.
-    const bool missed = peer >= 0 ? peer == r : !lane_of(r, phase_).flag.reached(phase_);
+    const bool missed =
+        peer >= 0 ? peer == r && (flag == nullptr || !flag->reached(value)) : !lane_of(r, phase_).flag.reached(phase_);
     if (missed) {
       poison(ErrorKind::kPeerLost,
-             str(where(info), " (", describe(info), "): rank ", global_rank(r),
+             str(where(info), " (", told(info), "): rank ", global_rank(r),
                  " has left the group (it ended or destroyed its group) and will not take part. All ranks must make "
                  "the same calls."));
     }
@@ -209,7 +239,7 @@ void Window::report_timeout(const CallInfo& info, int peer) {
       if (!lane_of(r, phase_).flag.reached(phase_)) late.push_back(global_rank(r));
     }
   }
-  poison(ErrorKind::kTimeout, str(where(info), " (", describe(info), "): nothing for ", seconds(options_.timeout),
+  poison(ErrorKind::kTimeout, str(where(info), " (", told(info), "): nothing for ", seconds(options_.timeout),
                                   " s; still waiting for rank", late.size() == 1 ? " " : "s ", join(late),
                                   ". Find out what they do instead, or raise the group's timeout."));
 }
@@ -225,12 +255,15 @@ void Window::report_mismatch(const CallInfo& mine) {
                        : first.dtype != other.dtype   ? "the dtypes differ"
                        : first.reduce != other.reduce ? "the reductions differ"
                        : first.root != other.root     ? "the roots differ"
-                                                      : "the shapes differ";
+                       : first.label != other.label   ? "the labels differ"
+                       : first.dims != other.dims || first.num_dims != other.num_dims
+                           ? "the shapes differ"
+                           : "the shapes differ, in dims that are not shown";
     auto step = [](const CallInfo& info) { return info.step == 0 ? std::string{} : str(" in step ", info.step); };
     poison(ErrorKind::kMismatch,
            str("[comm.", to_string(mine.op), "] group '", options_.group_name, "' call ", mine.call, ": rank ",
-               global_rank(0), " called ", describe(first), step(first), ", rank ", global_rank(r), " called ",
-               describe(other), step(other), "; ", what,
+               global_rank(0), " called ", told(first), step(first), ", rank ", global_rank(r), " called ", told(other),
+               step(other), "; ", what,
                ". All ranks must make the same calls in the same order. Last common call: ", mine.call - 1, "."));
   }
   TRIREME_CHECK(false, "headers differ from mine but not from each other");
@@ -238,6 +271,7 @@ void Window::report_mismatch(const CallInfo& mine) {
 }
 
 void Window::poison(ErrorKind kind, const std::string& message) {
+  if (owner_ != getpid()) throw Error(kind, message);  // a forked child speaks for itself only
   if (poison_.claim()) {
     PoisonRecord& record = poison_.record();
     record.kind = static_cast<uint32_t>(kind);
@@ -266,6 +300,9 @@ void Window::throw_broken() {
   throw Error(static_cast<ErrorKind>(kind), std::string(record->text, strnlen(record->text, sizeof(record->text))));
 }
 
-void Window::leave() noexcept { ranks_[rank_].departed.store(1, std::memory_order_release); }
+void Window::leave() noexcept {
+  // A forked child that ends by exit() destroys its copy; the rank itself is still there.
+  if (owner_ == getpid()) ranks_[rank_].departed.store(1, std::memory_order_release);
+}
 
 }  // namespace trireme::comm

@@ -10,11 +10,14 @@
 // Everything starts as zeroes and is touched on first use only, so an unused part costs no memory.
 #pragma once
 
+#include <unistd.h>
+
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -29,7 +32,7 @@ namespace trireme::comm {
 
 using Flag = PhaseFlag<FutexAtomics>;
 
-/// Flag and header share a cache line (two with label and fifth dim), so that a small call costs one line per peer beside its data.
+/// Flag and header share a cache line (two with label and fifth dim, which are compared as well), so that a small call costs one line per peer beside its data.
 struct alignas(128) Lane {
   Flag flag;
   CallInfo header;
@@ -137,6 +140,9 @@ class Window {
   /// Throws kPeerLost when this peer is gone. At most one system call per 10 ms.
   void require_alive(int peer, const CallInfo& info);
 
+  /// As Communicator::require_members.
+  void require_members(std::span<const int> members, const IsMissing& is_missing, const std::string& purpose);
+
   void leave() noexcept;
 
   /// Whether every rank may read every other's memory in one copy; the same answer on all ranks.
@@ -146,9 +152,11 @@ class Window {
 
   /// The name of a member as users know it: its global rank.
   [[nodiscard]] int global_rank(int group_rank) const;
+  /// A call of this group as users know it: with global ranks.
+  [[nodiscard]] std::string told(const CallInfo& info) const { return describe(info, options_.global_ranks); }
 
-  /// After the memory is there on this rank: all ranks call it, and it returns when all have. `slice` runs about 20 times a second.
-  void attach_and_wait(const std::function<void()>& slice);
+  /// After the memory is there on this rank: all ranks call it, and it returns when all have. `watch` ends it at its deadline.
+  void attach_and_wait(const MeetingWatch& watch);
 
  private:
   struct PoisonRecord {
@@ -178,16 +186,18 @@ class Window {
     return lanes_[static_cast<size_t>(rank) * 2 + phase % 2];
   }
   void await_slowly(Flag& flag, uint32_t value, const CallInfo& info, int peer);
-  void look_for_the_lost(const CallInfo& info, int peer);
+  /// `flag` and `value`: what is awaited of `peer`, or null when any sign of it would come too late.
+  void look_for_the_lost(const CallInfo& info, int peer, const Flag* flag = nullptr, uint32_t value = 0);
   [[noreturn]] void report_mismatch(const CallInfo& mine);
   [[noreturn]] void report_timeout(const CallInfo& info, int peer);
   [[noreturn]] void throw_broken();
   [[nodiscard]] std::string where(const CallInfo& info) const;
-  void await_attached(uint32_t stage, const std::function<void()>& slice);
+  void await_attached(uint32_t stage, const MeetingWatch& watch);
 
   std::shared_ptr<WindowMemory> memory_;
   WindowShape shape_;
   int rank_;
+  const pid_t owner_ = getpid();
   CommunicatorOptions options_;
   WaitPolicy wait_policy_;
 

@@ -1,11 +1,14 @@
 #include "comm/backends/host/host_backend.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <functional>
 #include <numeric>
 
 #include "base/log.h"
 #include "base/str.h"
+#include "comm/backends/host/host_calls.h"
 #include "comm/step.h"
 #include "trireme/base/error.h"
 
@@ -16,86 +19,11 @@ CallInfo make_info(OpKind op, DType dtype, at::IntArrayRef dims, int64_t count) 
   CallInfo info;
   info.op = op;
   info.dtype = dtype;
-  info.num_dims = static_cast<uint8_t>(std::min<size_t>(dims.size(), kMaxHeaderDims));
-  std::copy_n(dims.begin(), info.num_dims, info.dims.begin());
+  info.set_dims({dims.data(), dims.size()});
   info.count = static_cast<uint64_t>(count);
   info.step = current_step();
   return info;
 }
-
-struct AllReduceWork final : HostWork {
-  using HostWork::HostWork;
-  void run(Communicator& communicator, const CallInfo& info) override {
-    c10::SmallVector<Segment, 4> segments;
-    for (const at::Tensor& tensor : outputs) {
-      segments.push_back({tensor.data_ptr(), tensor.data_ptr(), static_cast<size_t>(tensor.numel())});
-    }
-    communicator.all_reduce(info, {segments.data(), segments.size()});
-  }
-};
-
-struct BroadcastWork final : HostWork {
-  using HostWork::HostWork;
-  void run(Communicator& communicator, const CallInfo& info) override {
-    communicator.broadcast(info, outputs[0].data_ptr(), outputs[0].nbytes());
-  }
-};
-
-// outputs: one tensor per rank, or a single one that holds all parts.
-struct AllGatherWork final : HostWork {
-  using HostWork::HostWork;
-  void run(Communicator& communicator, const CallInfo& info) override {
-    const at::Tensor& input = inputs[0];
-    c10::SmallVector<void*, 8> parts;
-    for (int r = 0; r < communicator.size(); ++r) {
-      parts.push_back(outputs.size() == 1 ? static_cast<std::byte*>(outputs[0].data_ptr()) + r * input.nbytes()
-                                          : outputs[r].data_ptr());
-    }
-    communicator.all_gather(info, input.data_ptr(), {parts.data(), parts.size()}, input.nbytes());
-  }
-};
-
-struct ReduceScatterWork final : HostWork {
-  using HostWork::HostWork;
-  void run(Communicator& communicator, const CallInfo& info) override {
-    const at::Tensor& output = outputs[0];
-    c10::SmallVector<const void*, 8> parts;
-    for (int r = 0; r < communicator.size(); ++r) {
-      parts.push_back(inputs.size() == 1
-                          ? static_cast<const std::byte*>(inputs[0].const_data_ptr()) + r * output.nbytes()
-                          : inputs[r].const_data_ptr());
-    }
-    communicator.reduce_scatter(info, {parts.data(), parts.size()}, output.data_ptr(),
-                                static_cast<size_t>(output.numel()));
-  }
-};
-
-struct AllToAllWork final : HostWork {
-  using HostWork::HostWork;
-  void run(Communicator& communicator, const CallInfo& info) override {
-    communicator.all_to_all(info, {send.data(), send.size()}, {receive.data(), receive.size()});
-  }
-  c10::SmallVector<Communicator::Block, 8> send, receive;
-};
-
-struct BarrierWork final : HostWork {
-  using HostWork::HostWork;
-  void run(Communicator& communicator, const CallInfo& info) override { communicator.barrier(info); }
-};
-
-struct SendWork final : HostWork {
-  using HostWork::HostWork;
-  void run(Communicator& communicator, const CallInfo& info) override {
-    communicator.send(info, inputs[0].const_data_ptr(), inputs[0].nbytes());
-  }
-};
-
-struct RecvWork final : HostWork {
-  using HostWork::HostWork;
-  void run(Communicator& communicator, const CallInfo& info) override {
-    communicator.recv(info, outputs[0].data_ptr(), outputs[0].nbytes());
-  }
-};
 
 }  // namespace
 
@@ -103,22 +31,27 @@ HostBackend::HostBackend(std::unique_ptr<Communicator> communicator, std::shared
     : c10d::Backend(communicator->rank(), communicator->size()),
       trace_(std::move(trace)),
       communicator_(std::move(communicator)),
-      queue_(std::make_unique<CallQueue>(group_name(), "trireme-comm", trace_.get())) {}
+      trace_group_(trace_ ? trace_->register_group(group_name(), communicator_->options().global_ranks) : uint16_t{0}),
+      queue_(std::make_unique<CallQueue>(group_name(), "trireme-comm", trace_.get(), trace_group_)) {}
 
 HostBackend::~HostBackend() { shutdown(); }
 
 void HostBackend::shutdown() {
+  if (owner_ != getpid()) return;  // a forked child has no part in the group, nor the threads that may hold its locks
   // A call that is still running, or was never waited for, would hold up the end until its time-out.
   bool pending = queue_->last_issued() != queue_->last_finished();
   {
     const std::lock_guard lock(lanes_mutex_);
     for (const auto& [key, lane] : lanes_) pending = pending || lane->last_issued() != lane->last_finished();
   }
-  if (pending) communicator_->abort(str("rank ", rank_, " of group '", group_name(), "' ended with calls pending"));
+  if (pending)
+    communicator_->abort(str("rank ", global_rank(), " of group '", group_name(), "' ended with calls pending"));
   communicator_->leave();
 }
 
-void HostBackend::abort() { communicator_->abort(str("abort() on rank ", rank_, " of group '", group_name(), "'")); }
+void HostBackend::abort() {
+  communicator_->abort(str("abort() on rank ", global_rank(), " of group '", group_name(), "'"));
+}
 
 c10::intrusive_ptr<c10d::Backend::Options> HostBackend::getBackendOptions() {
   auto options = c10::make_intrusive<Options>("host", communicator_->options().timeout);
@@ -126,13 +59,10 @@ c10::intrusive_ptr<c10d::Backend::Options> HostBackend::getBackendOptions() {
   return options;
 }
 
-CallSite HostBackend::site(std::string_view operation) const { return {operation, rank_, size_, group_name()}; }
+int HostBackend::global_rank() const { return communicator_->options().global_ranks[static_cast<size_t>(rank_)]; }
 
-void HostBackend::refuse(std::string_view operation) const {
-  throw Error(ErrorKind::kUnsupported,
-              str(site(operation).prefix(), "the backend 'host' has no ", operation,
-                  "; it has allreduce, allreduce_coalesced, broadcast, allgather, _allgather_base, reduce_scatter, ",
-                  "_reduce_scatter_base, alltoall, alltoall_base, barrier, send and recv."));
+CallSite HostBackend::site(std::string_view operation) const {
+  return {operation, rank_, size_, group_name(), global_rank()};
 }
 
 void HostBackend::warn_of_timeout(std::chrono::milliseconds timeout) const {
@@ -152,8 +82,9 @@ const at::Tensor& HostBackend::only(const CallSite& where, const Tensors& tensor
 
 int HostBackend::check_peer(const CallSite& where, int64_t peer, bool other) const {
   if (peer >= 0 && peer < size_ && !(other && peer == rank_)) return static_cast<int>(peer);
-  throw Error(ErrorKind::kInvalidArgument, str(where.prefix(), "rank ", peer, " was named as ", other ? "peer" : "root",
-                                               "; it must be in 0..", size_ - 1, other ? " and not this rank." : "."));
+  throw Error(ErrorKind::kInvalidArgument,
+              str(where.prefix(), "group rank ", peer, " was named as ", other ? "peer" : "root", "; it must be in 0..",
+                  size_ - 1, other ? " and not this rank." : "."));
 }
 
 void HostBackend::before_wait(const CallQueue& waited) {
@@ -170,7 +101,8 @@ CallQueue& HostBackend::lane(int peer, OpKind direction) {
   if (!queue) {
     const char* arrow = direction == OpKind::kSend ? "/send" : "/recv";
     queue = std::make_unique<CallQueue>(str(group_name(), arrow, peer),
-                                        str("trireme", direction == OpKind::kSend ? "-s" : "-r", peer), trace_.get());
+                                        str("trireme", direction == OpKind::kSend ? "-s" : "-r", peer), trace_.get(),
+                                        trace_group_);
     has_lanes_.store(true, std::memory_order_relaxed);
   }
   return *queue;
@@ -455,25 +387,5 @@ c10d::ErrorType HostBackend::getError() {
     return error.kind() == ErrorKind::kTimeout ? c10d::ErrorType::TIMEOUT : c10d::ErrorType::COMM_ERROR;
   }
 }
-
-HostBackend::Works HostBackend::allreduce_sparse(Tensors&, const c10d::AllreduceOptions&) {
-  refuse("allreduce_sparse");
-}
-HostBackend::Works HostBackend::reduce(Tensors&, const c10d::ReduceOptions&) { refuse("reduce"); }
-HostBackend::Works HostBackend::allgather_coalesced(std::vector<Tensors>&, Tensors&, const c10d::AllgatherOptions&) {
-  refuse("allgather_coalesced");
-}
-HostBackend::Works HostBackend::gather(std::vector<Tensors>&, Tensors&, const c10d::GatherOptions&) {
-  refuse("gather");
-}
-HostBackend::Works HostBackend::scatter(Tensors&, std::vector<Tensors>&, const c10d::ScatterOptions&) {
-  refuse("scatter");
-}
-HostBackend::Works HostBackend::recvAnysource(Tensors&, int) { refuse("recvAnysource"); }
-void HostBackend::monitoredBarrier(const c10d::BarrierOptions&, bool) { refuse("monitoredBarrier"); }
-void HostBackend::waitForPendingWorks() { refuse("waitForPendingWorks"); }
-void HostBackend::startCoalescing() { refuse("startCoalescing"); }
-HostBackend::Works HostBackend::endCoalescing() { refuse("endCoalescing"); }
-void HostBackend::setTimeout(std::chrono::milliseconds) { refuse("setTimeout"); }
 
 }  // namespace trireme::comm

@@ -1,6 +1,7 @@
 // CPU ranks of one host: a c10d::Backend over our byte level.
 #pragma once
 
+#include <unistd.h>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include <atomic>
@@ -84,6 +85,7 @@ class HostBackend final : public c10d::Backend {
   void before_wait(const CallQueue& waited);
 
  private:
+  [[nodiscard]] int global_rank() const;
   [[nodiscard]] CallSite site(std::string_view operation) const;
   [[noreturn]] void refuse(std::string_view operation) const;
   void warn_of_timeout(std::chrono::milliseconds timeout) const;
@@ -94,8 +96,10 @@ class HostBackend final : public c10d::Backend {
                  const std::function<Works(at::Tensor&, at::Tensor&)>& call);
   Works point_to_point(OpKind op, Tensors& tensors, int peer, int tag);
 
+  const pid_t owner_ = getpid();
   std::shared_ptr<profile::CollectiveTrace> trace_;
   std::unique_ptr<Communicator> communicator_;
+  const uint16_t trace_group_;
   std::mutex lanes_mutex_;
   std::map<std::pair<int, OpKind>, std::unique_ptr<CallQueue>> lanes_;
   std::atomic<bool> has_lanes_{false};

@@ -7,11 +7,12 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <vector>
+#include <thread>
 
 #include "base/str.h"
 #include "comm/algorithms/window_communicator.h"
 #include "comm/transport/mapping.h"
+#include "comm/transport/shm/gathering.h"
 #include "comm/transport/shm/unix_socket.h"
 
 namespace trireme::comm {
@@ -21,9 +22,13 @@ using std::chrono::milliseconds;
 
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr milliseconds kSlice{50};
-/// How long the launcher's words are waited for when a peer broke a connection. It names a death within moments.
-constexpr milliseconds kNoticeLimit{500};
 constexpr const char* kInvitationKey = "shm";
+constexpr const char* kCompleteKey = "complete";
+
+struct ShmMeeting {
+  std::shared_ptr<WindowMemory> memory;
+  WindowShape shape;
+};
 
 [[noreturn]] void fail(const std::string& what) {
   throw Error(ErrorKind::kIo, str("[comm.shm] ", what, " failed: ", std::strerror(errno),
@@ -101,113 +106,107 @@ Invitation parse_invitation(const std::string& text, size_t most) {
   return invitation;
 }
 
-int global_rank(const CommunicatorOptions& options, int rank) {
-  return options.global_ranks.empty() ? rank : options.global_ranks.at(static_cast<size_t>(rank));
-}
+bool everybody(int /*rank*/) { return true; }
 
-[[noreturn]] void throw_lost(int rank, const CommunicatorOptions& options, const std::string& notice) {
-  throw Error(ErrorKind::kPeerLost, str("[comm.init] rank ", global_rank(options, rank), ": group '",
-                                        options.group_name, "': ", notice, " while the group was being made."));
-}
-
-void throw_if_noticed(rendezvous::Store& root, int rank, const CommunicatorOptions& options) {
-  const std::string key(rendezvous::kDeathNoticeKey);
-  if (root.check({&key, 1})) throw_lost(rank, options, root.get(key, kSlice));
+// Where a peer's socket fails, the peer most likely died or gave up; that shows within moments, and then says more than the failure does.
+template <typename Step>
+auto with_explanation(Gathering& gathering, Step&& step) {
+  try {
+    return step();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kIo && error.kind() != ErrorKind::kPeerLost) throw;
+    for (int looks = 0; looks < 50; ++looks) {
+      gathering.look(everybody);
+      std::this_thread::sleep_for(milliseconds{10});
+    }
+    throw;
+  }
 }
 
 // Rank 0's half: hands the file to size - 1 peers.
-void serve_file(rendezvous::Store& store, rendezvous::Store& root, int rank, int size,
-                const CommunicatorOptions& options, const FileDescriptor& file, size_t announced) {
+void serve_file(rendezvous::Store& store, int size, Gathering& gathering, const FileDescriptor& file,
+                size_t announced) {
   const UnixListener listener = listen_on_abstract_name();
   const std::string token = random_token();
   store.set(kInvitationKey, str(listener.name, ' ', token, ' ', announced));
-  const auto deadline = std::chrono::steady_clock::now() + options.timeout;
   for (int served = 1; served < size;) {
-    if (const FileDescriptor peer = accept_peer(listener, token, kSlice)) {
-      // One that hung up before it was served has died; the launcher says so, and until then others are served.
-      if (send_descriptor(peer, file.get())) {
-        ++served;
-        continue;
-      }
-    }
-    throw_if_noticed(root, rank, options);
-    if (std::chrono::steady_clock::now() > deadline) {
-      throw Error(ErrorKind::kTimeout,
-                  str("[comm.init] rank ", global_rank(options, rank), ": group '", options.group_name, "': only ",
-                      served, " of ", size, " ranks came within ",
-                      std::chrono::duration<double>(options.timeout).count(), " s. See what the others do."));
+    const FileDescriptor peer = accept_peer(listener, token, kSlice);
+    if (peer && send_descriptor(peer, file.get())) {
+      ++served;
+    } else {
+      gathering.look(everybody);  // nobody has all before rank 0 has; one that hung up before it was served has died
     }
   }
 }
 
-std::string notice_within(rendezvous::Store& root, milliseconds limit) {
-  try {
-    return root.get(rendezvous::kDeathNoticeKey, limit);
-  } catch (const Error&) {  // nobody died as far as is known, or the store has gone too
-    return {};
-  }
-}
-
-// The others' half. The first rank breaks the connection when it dies, and when it gives up because another has died: the launcher knows
-// who that is.
-FileDescriptor fetch_file(rendezvous::Store& root, const Invitation& invitation, int rank,
-                          const CommunicatorOptions& options) {
-  try {
+// The others' half.
+FileDescriptor fetch_file(const Invitation& invitation, Gathering& gathering) {
+  return with_explanation(gathering, [&] {
     const FileDescriptor peer = connect_to_peer(invitation.name, invitation.token);
-    return receive_descriptor(peer, options.timeout);
-  } catch (const Error& error) {
-    const std::string notice =
-        notice_within(root, error.kind() == ErrorKind::kTimeout ? milliseconds{0} : kNoticeLimit);
-    if (!notice.empty()) throw_lost(rank, options, notice);
-    throw Error(error.kind(), str("[comm.init] rank ", global_rank(options, rank), ": group '", options.group_name,
-                                  "': no shared memory from rank ", global_rank(options, 0), ": ", error.what()));
-  }
+    while (true) {
+      try {
+        return receive_descriptor(peer, kSlice);
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::kTimeout) throw;
+      }
+      gathering.look(everybody);
+    }
+  });
 }
 
-}  // namespace
-
-ShmMeeting meet_in_shared_memory(rendezvous::Store& store, rendezvous::Store& root, int rank, int size,
-                                 const CommunicatorOptions& options) {
+ShmMeeting meet_in_shared_memory(rendezvous::Store& store, int rank, int size, const CommunicatorOptions& options,
+                                 Gathering& gathering) {
   if (rank == 0) {
     const WindowShape shape = {.num_ranks = size, .slot_bytes = default_slot_bytes(size)};
     FileDescriptor file = create_sealed(shape.total_bytes(), options.group_name);
-    serve_file(store, root, rank, size, options, file, shape.slot_bytes);
+    serve_file(store, size, gathering, file, shape.slot_bytes);
     return {std::make_shared<ShmMemory>(std::move(file), shape.total_bytes(), rank), shape};
   }
-  const Invitation invitation = parse_invitation(
-      rendezvous::get_unless_dead(store, root, kInvitationKey, options.timeout, "comm.init"), size_t{1} << 30);
+  const Invitation invitation = parse_invitation(gathering.await_key(kInvitationKey), size_t{1} << 30);
   const WindowShape shape = {.num_ranks = size, .slot_bytes = invitation.bytes};
-  FileDescriptor file = fetch_file(root, invitation, rank, options);
+  FileDescriptor file = fetch_file(invitation, gathering);
   check_received(file.get(), shape.total_bytes());
   return {std::make_shared<ShmMemory>(std::move(file), shape.total_bytes(), rank), shape};
 }
 
+FileDescriptor meet_for_parts(rendezvous::Store& store, int rank, int size, size_t total,
+                              const CommunicatorOptions& options, Gathering& gathering) {
+  if (rank == 0) {
+    FileDescriptor file = create_sealed(total, options.group_name);
+    serve_file(store, size, gathering, file, total);
+    store.set(kCompleteKey, "1");
+    return file;
+  }
+  FileDescriptor file = fetch_file(parse_invitation(gathering.await_key(kInvitationKey), SIZE_MAX), gathering);
+  check_received(file.get(), total);
+  // So that nobody goes on, and perhaps ends in good order, while rank 0 still waits for others.
+  static_cast<void>(gathering.await_key(kCompleteKey));
+  return file;
+}
+
+}  // namespace
+
 SharedParts share_memory(rendezvous::Store& store, rendezvous::Store& root, int rank, int size, size_t part_bytes,
-                         const CommunicatorOptions& options) {
+                         const CommunicatorOptions& options, const MeetingWatch& watch) {
   SharedParts parts;
   parts.part_bytes = (part_bytes + 4095) / 4096 * 4096;
   const size_t total = parts.part_bytes * static_cast<size_t>(size);
-  FileDescriptor file;
-  if (rank == 0) {
-    file = create_sealed(total, options.group_name);
-    serve_file(store, root, rank, size, options, file, total);
-  } else {
-    const Invitation invitation = parse_invitation(
-        rendezvous::get_unless_dead(store, root, kInvitationKey, options.timeout, "comm.init"), SIZE_MAX);
-    file = fetch_file(root, invitation, rank, options);
-    check_received(file.get(), total);
-  }
+  Gathering gathering(store, root, rank, size, options, watch);
+  FileDescriptor file = gather(gathering, [&] { return meet_for_parts(store, rank, size, total, options, gathering); });
   parts.memory = std::make_shared<ShmMemory>(std::move(file), total, rank);
   parts.base = parts.memory->data();
   return parts;
 }
 
 std::unique_ptr<Communicator> make_shm_communicator(rendezvous::Store& store, rendezvous::Store& root, int rank,
-                                                    int size, CommunicatorOptions options) {
-  ShmMeeting meeting = meet_in_shared_memory(store, root, rank, size, options);
-  auto window = std::make_unique<Window>(std::move(meeting.memory), meeting.shape, rank, std::move(options));
-  window->attach_and_wait([&] { throw_if_noticed(root, rank, window->options()); });
-  return std::make_unique<WindowCommunicator>(std::move(window));
+                                                    int size, CommunicatorOptions options, const MeetingWatch& watch) {
+  Gathering gathering(store, root, rank, size, options, watch);
+  return gather(gathering, [&] {
+    ShmMeeting meeting = meet_in_shared_memory(store, rank, size, options, gathering);
+    auto window = std::make_unique<Window>(std::move(meeting.memory), meeting.shape, rank, options);
+    window->attach_and_wait([&](const IsMissing& is_missing) { gathering.look(is_missing); });
+    return std::unique_ptr<Communicator>(std::make_unique<WindowCommunicator>(std::move(window)));
+  });
 }
 
 }  // namespace trireme::comm

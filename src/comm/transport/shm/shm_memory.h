@@ -13,22 +13,15 @@
 
 namespace trireme::comm {
 
-struct ShmMeeting {
-  std::shared_ptr<WindowMemory> memory;
-  WindowShape shape;
-};
-
-/// Rank 0 creates the memory and serves it to size - 1 peers; the others fetch it. [collective, blocking]
-///
-/// Security  the socket is abstract with a random name; both sides check the other's user id (SO_PEERCRED) and a random token from the
-///           store; the receiver checks size and seals before it maps, so a peer cannot shrink the file under it (SIGBUS).
-/// Errors    kPeerLost when the launcher reports a death meanwhile; kTimeout; kIo.
-[[nodiscard]] ShmMeeting meet_in_shared_memory(rendezvous::Store& store, rendezvous::Store& root, int rank, int size,
-                                               const CommunicatorOptions& options);
+// Security  The socket is abstract with a random name; both sides check the other's user id (SO_PEERCRED) and a random token from the store;
+//           the receiver checks size and seals before it maps, so a peer cannot shrink the file under it (SIGBUS).
+// The window itself: make_shm_communicator() in comm/algorithms/communicator.h.
 
 /// Memory beside a window, one part per rank, mapped by all; made and handed over in the same way. `part_bytes` must be equal on all
-/// ranks (the receiver checks the size it gets) and is rounded up to pages. [collective, blocking]
+/// ranks (the receiver checks the size it gets) and is rounded up to pages. Returns when all have it. [collective, blocking]
+/// Errors  as make_shm_communicator.
 [[nodiscard]] SharedParts share_memory(rendezvous::Store& store, rendezvous::Store& root, int rank, int size,
-                                       size_t part_bytes, const CommunicatorOptions& options);
+                                       size_t part_bytes, const CommunicatorOptions& options,
+                                       const MeetingWatch& watch = {});
 
 }  // namespace trireme::comm
