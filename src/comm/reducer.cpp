@@ -26,14 +26,18 @@ bool same_memory_order(const at::Tensor& a, const at::Tensor& b) {
   return true;
 }
 
+bool reducible(const at::Tensor& grad, const at::Tensor& parameter) {
+  return grad.layout() == at::kStrided && !grad.requires_grad() && grad.scalar_type() == parameter.scalar_type();
+}
+
 }  // namespace
 
 class ReadyHook final : public torch::autograd::FunctionPostHook {
  public:
   ReadyHook(Reducer& reducer, size_t index) : reducer_(&reducer), index_(index) {}
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
-                                            const torch::autograd::variable_list& /*inputs*/) override {
-    reducer_->on_gradient(index_);
+                                            const torch::autograd::variable_list& inputs) override {
+    reducer_->on_gradient(index_, !inputs.empty() && inputs[0].defined());
     return outputs;
   }
 
@@ -128,15 +132,18 @@ void Reducer::make_views(const Bucket& bucket, int64_t count) {
   }
 }
 
-void Reducer::on_gradient(size_t index) {
+// A function that gives no gradient for an input still runs the hook, with an undefined one, and nothing is added to .grad.
+void Reducer::on_gradient(size_t index, bool defined) {
   const OwnCodeScope own;
-  slots_[index].accumulated = true;
-  slots_[index].preset = false;
+  if (defined) {
+    slots_[index].accumulated = true;
+    slots_[index].preset = false;
+  }
   raise_arena();  // for outputs that nobody watches
   if (!sync_) return;
   const int graph_task = torch::autograd::get_current_graph_task_id();
   if (!active_ || graph_task != graph_task_) begin(graph_task);
-  mark(index, Ready::kGradient);
+  mark(index, defined ? Ready::kGradient : Ready::kMissing);
 }
 
 void Reducer::prepare() {
@@ -189,6 +196,7 @@ void Reducer::settle() {
   copy_back_.clear();
   ready_order_.clear();
   next_bucket_ = 0;
+  refused_ = nullptr;
   active_ = false;
   if (first_error) std::rethrow_exception(first_error);
 }
@@ -196,10 +204,12 @@ void Reducer::settle() {
 void Reducer::mark(size_t index, Ready how) {
   Slot& slot = slots_[index];
   if (slot.ready != Ready::kNo) {
-    throw Error(ErrorKind::kUnsupported,
-                trireme::str(prefix(), "parameter '", slot.name, "' got its gradient twice in one backward; each ",
-                             "parameter may be reached once. A re-entrant recompute inside the layer does this: use ",
-                             "the non-reentrant kind."));
+    const std::string text = trireme::str(
+        prefix(), "parameter '", slot.name, "' got its gradient twice in one backward; each parameter may ",
+        "be reached once. A re-entrant recompute inside the layer does this: use the non-reentrant kind.");
+    // What was sent of it is not the gradient, and the buckets to come will not be sent.
+    host_.communicator().abort(text);
+    throw Error(ErrorKind::kUnsupported, text);
   }
   slot.ready = how;
   ready_order_.push_back(index);
@@ -211,7 +221,17 @@ void Reducer::mark(size_t index, Ready how) {
 }
 
 void Reducer::launch(Bucket& bucket) {
-  for (const size_t index : bucket.members) add_segment(bucket, slots_[index]);
+  try {
+    for (const size_t index : bucket.members) add_segment(bucket, slots_[index]);
+    issue(bucket);
+  } catch (const std::exception& error) {
+    // The peers wait in this bucket; they must not wait for their time-out.
+    host_.communicator().abort(trireme::str(bucket.info.label_view(), " could not be sent: ", error.what()));
+    throw;
+  }
+}
+
+void Reducer::issue(Bucket& bucket) {
   bucket.info.step = current_step();
   // One word, so that std::function keeps it without an allocation.
   bucket.call = host_.queue().issue(bucket.info, [b = &bucket](const CallInfo& info) {
@@ -225,31 +245,42 @@ void Reducer::launch(Bucket& bucket) {
   });
 }
 
+// What goes out for a parameter without a gradient of this backward: what no_sync has added up, or zeros.
+void Reducer::add_missing(Bucket& bucket, Slot& slot) {
+  const at::Tensor& parameter = slot.parameter;
+  const at::Tensor& grad = parameter.grad();
+  if (!slot.scratch.defined()) slot.scratch = at::empty_like(parameter);
+  const void* in = nullptr;
+  if (grad.defined() && reducible(grad, parameter)) {
+    bucket.held.push_back(same_memory_order(grad, parameter) ? grad : at::empty_like(parameter).copy_(grad));
+    in = bucket.held.back().const_data_ptr();
+  } else {
+    if (!slot.zeros.defined()) slot.zeros = at::zeros_like(parameter);
+    in = slot.zeros.const_data_ptr();
+  }
+  bucket.segments.push_back({in, slot.scratch.mutable_data_ptr(), static_cast<size_t>(parameter.numel())});
+}
+
+// Noted, and thrown when the buckets are done: until then the peers get zeros in its place.
+void Reducer::refuse_gradient(const Slot& slot) {
+  const at::Tensor& grad = slot.parameter.grad();
+  if (refused_) return;
+  refused_ = std::make_exception_ptr(
+      Error(ErrorKind::kUnsupported, trireme::str(prefix(), "the gradient of '", slot.name, "' is ", describe(grad),
+                                                  grad.layout() != at::kStrided ? " (sparse)" : "",
+                                                  grad.requires_grad() ? " and part of a graph (create_graph)" : "",
+                                                  "; a dense one of the parameter's dtype, ", describe(slot.parameter),
+                                                  ", outside any graph ", "is required.")));
+}
+
 void Reducer::add_segment(Bucket& bucket, Slot& slot) {
   const at::Tensor& parameter = slot.parameter;
   at::Tensor& grad = slot.parameter.mutable_grad();
   const auto count = static_cast<size_t>(parameter.numel());
-  if (slot.ready == Ready::kMissing) {
-    if (!slot.scratch.defined()) slot.scratch = at::empty_like(parameter);
-    const void* in = nullptr;
-    if (grad.defined()) {
-      bucket.held.push_back(same_memory_order(grad, parameter) ? grad : at::empty_like(parameter).copy_(grad));
-      in = bucket.held.back().const_data_ptr();
-    } else {
-      if (!slot.zeros.defined()) slot.zeros = at::zeros_like(parameter);
-      in = slot.zeros.const_data_ptr();
-    }
-    bucket.segments.push_back({in, slot.scratch.mutable_data_ptr(), count});
+  if (slot.ready == Ready::kGradient && !reducible(grad, parameter)) refuse_gradient(slot);
+  if (slot.ready == Ready::kMissing || !reducible(grad, parameter)) {
+    add_missing(bucket, slot);
     return;
-  }
-  if (!grad.defined() || grad.layout() != at::kStrided || grad.requires_grad() ||
-      grad.scalar_type() != parameter.scalar_type()) {
-    throw Error(ErrorKind::kUnsupported,
-                trireme::str(prefix(), "the gradient of '", slot.name, "' is ", describe(grad),
-                             grad.defined() && grad.layout() != at::kStrided ? " (sparse)" : "",
-                             grad.defined() && grad.requires_grad() ? " and part of a graph (create_graph)" : "",
-                             "; a dense one of the parameter's dtype, ", describe(parameter), ", outside any graph ",
-                             "is required."));
   }
   if (same_memory_order(grad, parameter)) {
     void* data = grad.mutable_data_ptr();
@@ -272,19 +303,20 @@ void Reducer::finish() {
   const at::NoGradGuard no_grad;
   GradientArena::lower();
   std::vector<size_t> missing;
-  if (ready_order_.size() < slots_.size()) {
-    for (size_t i = 0; i < slots_.size(); ++i) {
-      if (slots_[i].ready == Ready::kNo) missing.push_back(i);
-    }
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (slots_[i].ready == Ready::kGradient) continue;
+    missing.push_back(i);
     // The peers wait for these buckets even if this rank is about to report an error.
-    for (const size_t index : missing) mark(index, Ready::kMissing);
+    if (slots_[i].ready == Ready::kNo) mark(i, Ready::kMissing);
   }
   finish_buckets();
   if (options_.find_unused) exchange_usage();
   ++num_reductions_;
   for (Slot& slot : slots_) slot.accumulated = false;
+  const std::exception_ptr refused = refused_;
   if (!rebuilt_) rebuild();
   settle();
+  if (refused) std::rethrow_exception(refused);
   if (!missing.empty() && !options_.find_unused) throw_missing(missing);
 }
 

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <cstdint>
+#include <exception>
 #include <memory>
 #include <span>
 #include <string>
@@ -31,7 +32,8 @@ struct ReducerOptions {
 /// Invariants    Buckets are issued in index order, so all ranks issue the same calls although gradients may become
 ///               ready in another order. A bucket is a list of gradients where they lie: the Communicator gathers them
 ///               while it publishes them. From the third step on nothing is allocated.
-/// Errors        Thrown from the backward under way. After an exception the next backward starts afresh.
+/// Errors        Thrown from the backward under way, at its end where the peers can be served until then; where a bucket cannot be
+///               issued, the group is aborted. After an exception the next backward starts afresh.
 /// Thread safety None: one backward at a time.
 /// Lifetime      Removes its hooks when it goes; `host` must live longer.
 class Reducer {
@@ -85,10 +87,13 @@ class Reducer {
     CallPtr call;
   };
 
-  void on_gradient(size_t index);
+  void on_gradient(size_t index, bool defined);
   void begin(int graph_task);
   void mark(size_t index, Ready how);
   void launch(Bucket& bucket);
+  void issue(Bucket& bucket);
+  void refuse_gradient(const Slot& slot);
+  void add_missing(Bucket& bucket, Slot& slot);
   void add_segment(Bucket& bucket, Slot& slot);
   void finish();
   void finish_buckets();
@@ -112,6 +117,7 @@ class Reducer {
     at::Tensor from, to;
   };
   std::vector<CopyBack> copy_back_;  // gradients whose layout is not their parameter's
+  std::exception_ptr refused_;       // the first gradient that cannot be reduced; thrown when the buckets are done
   size_t next_bucket_ = 0;
   int graph_task_ = -1;
   bool active_ = false;
