@@ -81,12 +81,12 @@ void Gathering::report_timeout(const IsMissing& is_missing) {
     }
   }
   const std::vector<int>& late = absent.empty() ? slow : absent;
-  give_up_for(ErrorKind::kTimeout,
-              str("[comm.init] group '", options_.group_name, "' of ", size_, ": rank", late.size() == 1 ? " " : "s ",
-                  join(late), absent.empty() ? " came, but did not finish joining" : " did not come", " within ",
-                  std::chrono::duration<double>(options_.timeout).count(),
-                  " s; the others are there. See what ", late.size() == 1 ? "that rank is" : "those ranks are",
-                  " doing and their logs, or raise the timeout."));
+  give_up_for(
+      ErrorKind::kTimeout,
+      str("[comm.init] group '", options_.group_name, "' of ", size_, ": rank", late.size() == 1 ? " " : "s ",
+          join(late), absent.empty() ? " came, but did not finish joining" : " did not come", " within ",
+          std::chrono::duration<double>(options_.timeout).count(), " s; the others are there. See what ",
+          late.size() == 1 ? "that rank is" : "those ranks are", " doing and their logs, or raise the timeout."));
 }
 
 // "<kind> <text>": what the first one that gave up has written.
@@ -102,9 +102,8 @@ void Gathering::give_up_for(ErrorKind kind, const std::string& text) {
 void Gathering::give_up(const Error& error) noexcept {
   try {
     if (has(store_, kGivenUp)) return;
-    give_up_for(ErrorKind::kPeerLost,
-                str("[comm.init] group '", options_.group_name, "': rank ", global_rank(rank_),
-                    " gave up while the group was being made: ", error.what()));
+    give_up_for(ErrorKind::kPeerLost, str("[comm.init] group '", options_.group_name, "': rank ", global_rank(rank_),
+                                          " gave up while the group was being made: ", error.what()));
   } catch (const std::exception&) {  // NOLINT(bugprone-empty-catch): its own error is what this rank reports
   }
 }
