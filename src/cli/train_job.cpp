@@ -114,7 +114,7 @@ using Ddp = parallel::DistributedDataParallel<std::shared_ptr<models::Classifier
 /// One rank's training: what lives from the first step to the last.
 class Training {
  public:
-  Training(const Config& config, std::string run_dir, bool resume)
+  Training(Config& config, std::string run_dir, bool resume, bool resumed_limit)
       : config_(config),
         recipe_(config.get_string("recipe")),
         run_dir_(std::move(run_dir)),
@@ -130,8 +130,8 @@ class Training {
     model_ = make_model(recipe_, train_);
     optimizer_ = make_optimizer(recipe_, config, model_->parameters());
     total_steps_ = sampler_.steps_per_epoch() * config.get_int("epochs");
-    last_step_ = config.get_int("max_steps") > 0 ? std::min(total_steps_, config.get_int("max_steps")) : total_steps_;
     if (resume) restore();
+    end_at(config, resumed_limit);
     parallel::DdpOptions options;
     // BatchNorm statistics only matter in evaluation, and are sent once before it.
     options.broadcast_buffers = false;
@@ -379,6 +379,30 @@ class Training {
     }
   }
 
+  // A limit that was reached did what it was for; kept, it would end every resumed run before its first step.
+  void end_at(Config& config, bool resumed_limit) {
+    const int64_t limit = config.get_int("max_steps");
+    const bool reached = resumed_limit && limit <= step_;
+    if (reached) {
+      config.set("max_steps", int64_t{0}, Origin::kFile, str("--resume: the limit of ", limit, " steps was reached"));
+    }
+    last_step_ = limit > 0 && !reached ? std::min(total_steps_, limit) : total_steps_;
+    if (world_.rank() != 0) return;
+    const std::string of_all = str("step ", total_steps_, ", the end of epoch ", config.get_int("epochs"));
+    if (step_ >= total_steps_) {
+      say(str("nothing is left to train: this is ", of_all, "; go on with a higher --epochs"));
+    } else if (step_ >= last_step_) {
+      say(str("nothing is left to train: --max-steps is ", limit, "; go on with a higher one, or with 0 to ", of_all));
+    } else if (reached) {
+      say(str("the earlier run's limit, --max-steps ", limit, ", is reached: going on to ", of_all,
+              "; a new --max-steps ends before"));
+    } else if (resumed_limit && last_step_ < total_steps_) {
+      say(str("going on to step ", last_step_, ", the earlier run's --max-steps; 0 goes on to ", of_all));
+    }
+  }
+
+  static void say(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
+
   void open_records(bool resume) {
     fs::create_directories(run_dir_);
     // At once: a full disk or a kill must not leave a run that --resume does not take.
@@ -430,13 +454,13 @@ std::string version_json() {
              ", \"torch_loaded\": ", json_quote(loaded_torch_version()), ", \"backends\": [", backends, "]}");
 }
 
-TrainResult run_training(const Config& config, const std::string& run_dir, bool resume) {
+TrainResult run_training(Config& config, const std::string& run_dir, bool resume, bool resumed_limit) {
   const auto started = Clock::now();
   std::signal(SIGINT, remember_signal);
   std::signal(SIGTERM, remember_signal);
   torch::set_num_threads(1);
   try {
-    Training training(config, run_dir, resume);
+    Training training(config, run_dir, resume, resumed_limit);
     return training.run(started);
   } catch (const c10::Error& error) {
     throw Error(kind_of(error), str("[train] LibTorch: ", error.what_without_backtrace()));

@@ -28,10 +28,11 @@ struct TrainResult {
 /// Trains as `config` says; every rank calls it. Rank 0 writes metrics, events, checkpoints and config.json into `run_dir`.
 /// [collective, blocking]
 ///
-/// resume   continue from the newest good checkpoint in run_dir, bit for bit as if the run had never stopped.
+/// resume   continue from the newest good checkpoint in run_dir, bit for bit as if the run had never stopped. A max_steps that
+///          `resumed_limit` calls the earlier run's, and that it has reached, is set to 0 in `config`, and said on stderr.
 /// Errors   kConfig     the images do not fit together or the model; no checkpoint to continue from.
 ///          kMismatch   ranks resumed from different checkpoints; the message shows both.
 /// Signals  SIGINT and SIGTERM end the run at the next step, with a checkpoint.
-[[nodiscard]] TrainResult run_training(const Config& config, const std::string& run_dir, bool resume);
+[[nodiscard]] TrainResult run_training(Config& config, const std::string& run_dir, bool resume, bool resumed_limit);
 
 }  // namespace trireme::cli

@@ -95,7 +95,8 @@ int train_main(int argc, char** argv) {
 
   run_dir = own_run_dir(spec, env, run_dir);
   say_what_is_used(command->config, env, run_dir);
-  const TrainResult result = run_training(command->config, run_dir, command->resume.has_value());
+  const TrainResult result =
+      run_training(command->config, run_dir, command->resume.has_value(), command->resumed_limit);
   if (env.rank == 0) print_result(result, command->json);
   // An unfinished run is no success: `trireme train && deploy` must not deploy. As a shell says it: 130 Ctrl-C, 143 SIGTERM.
   return result.interrupted ? 128 + result.stop_signal : 0;

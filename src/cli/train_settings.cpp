@@ -23,7 +23,12 @@ std::vector<Setting> train_settings() {
       {"recipe", std::string("resnet"), "what to train: resnet, vit or mlp", {"resnet", "vit", "mlp"}},
       {"ranks", int64_t{2}, "processes on this host, when started alone", {}, 1, 4096},
       {"epochs", int64_t{0}, "passes over the training images", {}, 1, 1e6},
-      {"max_steps", int64_t{0}, "end after so many optimizer steps; 0: all epochs", {}, 0, 1e12},
+      {"max_steps",
+       int64_t{0},
+       "end after so many optimizer steps, counted from the run's first; 0: all epochs",
+       {},
+       0,
+       1e12},
       {"global_batch", int64_t{0}, "images per optimizer step, over all ranks", {}, 1, 1e9},
       {"seed", int64_t{1}, "seed of initialisation, order and augmentation", {}, 0, 9e15},
       {"run_dir", std::string(), "run folder; empty: runs/<date>-<job id>"},
@@ -123,9 +128,14 @@ std::string footer(const Config& config) {
   text +=
       "\nStrength: flags > environment (TRIREME_TRAIN_OPTIM_LEARNING_RATE, ...) > --config file > default.\n"
       "Example:  trireme train --recipe resnet --epochs 8 --run-dir runs/first\n"
-      "Then:     trireme train --resume runs/first";
+      "Then:     trireme train --resume runs/first\n"
+      "A resumed run keeps the settings of its config.json, but for those said now. A --max-steps that it has reached "
+      "is over:\n"
+      "it goes on to all epochs, or to the new --max-steps.";
   return text;
 }
+
+constexpr const char* kEarlierRun = "the earlier run";
 
 // A run folder's own config.json: the values of the run to be continued, weaker than anything said now.
 void load_run_config(Config& config, const std::string& run_dir) {
@@ -187,7 +197,7 @@ std::string newest_run_with_checkpoint(const std::string& parent) {
 }
 
 std::optional<TrainCommand> parse_train_command(int argc, char** argv) {
-  TrainCommand command{Config(train_settings()), std::nullopt, false};
+  TrainCommand command{Config(train_settings()), std::nullopt, false, false, false};
   CLI::App app("Trains a built-in model on images, data-parallel over processes of this host.", "trireme train");
   app.footer(footer(command.config));
   std::vector<std::string> values(std::size(kFlags));
@@ -224,6 +234,9 @@ std::optional<TrainCommand> parse_train_command(int argc, char** argv) {
     command.resume_newest = resume.empty();
     command.config.set("run_dir", *command.resume, Origin::kFlag, "flag --resume");
   }
+  // Marked, since the same file or flag may say it again.
+  const std::string place_of_limit = command.config.place("max_steps");
+  command.config.set_place_in_file("max_steps", kEarlierRun);
   if (!file.empty()) command.config.load_file(file);
   command.config.load_environment("TRIREME_TRAIN", ::environ);
   for (size_t i = 0; i < std::size(kFlags); ++i) {
@@ -234,6 +247,10 @@ std::optional<TrainCommand> parse_train_command(int argc, char** argv) {
     command.config.set_assignment(assignment, Origin::kFlag, "flag --set");
   apply_recipe_defaults(command.config);
   if (command.resume) refuse_another_folder(command.config, *command.resume);
+  if (command.resume && command.config.place("max_steps") == kEarlierRun) {
+    command.resumed_limit = command.config.get_int("max_steps") > 0;
+    command.config.set_place_in_file("max_steps", place_of_limit);
+  }
   return command;
 }
 

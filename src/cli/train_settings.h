@@ -12,6 +12,7 @@ struct TrainCommand {
   Config config;
   std::optional<std::string> resume;  ///< --resume: the run folder, found where none was named
   bool resume_newest = false;         ///< --resume named none
+  bool resumed_limit = false;         ///< max_steps is the earlier run's, not said now
   bool json = false;
 };
 

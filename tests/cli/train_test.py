@@ -268,6 +268,40 @@ class TrainTest(unittest.TestCase):
                 rows = [row for row in self.metrics("b-" + recipe) if row["step"] != 11]
                 self.assertEqual(self.metrics("a-" + recipe), rows)
 
+    def resume(self, run, *flags):
+        """The result, and what the run said about where it goes on to."""
+        done = subprocess.run([TRAIN, "--resume", self.path(run), "--json", *flags], capture_output=True, text=True, timeout=120,
+                              cwd=self.folder.name)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        said = [line for line in done.stderr.splitlines() if re.search("going on|go on", line)]
+        self.assertLessEqual(len(said), 1, done.stderr)
+        return json.loads(done.stdout), "".join(said)
+
+    def test_a_reached_limit_of_steps_does_not_end_the_resumed_run(self):
+        """One epoch has 24 steps. A limit said now wins; an old one holds until it is reached, and each time one line says so."""
+        flags = ("--recipe", "mlp", "--global-batch", "64", "--epochs", "1")
+        self.train("whole-limit", *flags)
+        self.train("limit", *flags, "--max-steps", "5")
+        result, said = self.resume("limit", "--max-steps", "9")
+        self.assertEqual((result["steps"], said), (9, ""))
+        with open(self.path("limit/config.json")) as f:
+            self.assertEqual(json.load(f)["origin"]["max_steps"], "flag --max-steps")
+        result, said = self.resume("limit", "--max-steps", "9")
+        self.assertEqual(result["steps"], 9)
+        self.assertEqual(said, "nothing is left to train: --max-steps is 9; go on with a higher one, or with 0 to step 24, the end of epoch 1")
+        with open(self.path("limit/config.json")) as f:
+            self.assertEqual(json.load(f)["config"]["max_steps"], 9)
+        result, said = self.resume("limit")
+        self.assertEqual(result["steps"], 24)
+        self.assertIn("the earlier run's limit, --max-steps 9, is reached: going on to step 24", said)
+        self.assertEqual(self.tensors("limit", 24), self.tensors("whole-limit", 24))
+        with open(self.path("limit/config.json")) as f:
+            config = json.load(f)
+        self.assertEqual(config["config"]["max_steps"], 0)
+        self.assertIn("limit of 9 steps was reached", config["origin"]["max_steps"])
+        result, said = self.resume("limit")
+        self.assertIn("this is step 24, the end of epoch 1; go on with a higher --epochs", said)
+
     def test_sigterm_saves_and_the_run_goes_on_from_there(self):
         flags = ["--recipe", "mlp", "--global-batch", "16", "--epochs", "20", "--set", "log.every=1"]
         self.train("whole-term", *flags, "--max-steps", "600")
@@ -283,7 +317,7 @@ class TrainTest(unittest.TestCase):
         stopped = re.search(r'"steps":(\d+)', out)
         self.assertIsNotNone(stopped, err)
         self.assertLess(int(stopped.group(1)), 600)
-        self.train("term", "--resume", self.path("term"))
+        self.assertIn("going on to step 600, the earlier run's --max-steps", self.resume("term")[1])
         self.assertEqual(self.tensors("term", 600), self.tensors("whole-term", 600))
 
     def test_python_safetensors_reads_the_checkpoint(self):
