@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -310,20 +311,37 @@ class Training {
   void save() {
     ddp_->sync_buffers();
     const at::Tensor windows = gather_windows();
+    std::exception_ptr failure;
     if (world_.rank() == 0) {
-      checkpoint::State state;
-      checkpoint::add_module_state(state, *model_);
-      checkpoint::add_optimizer_state(state, *optimizer_, named_parameters());
-      checkpoint::add_rng_state(state);
-      state.tensors["train.window"] = windows;
-      state.metadata["sampler.position"] = std::to_string(sampler_.position());
-      state.metadata["step"] = std::to_string(step_);
-      state.metadata["recipe"] = recipe_;
-      checkpoint::SaveOptions options;
-      options.keep_last = static_cast<int>(config_.get_int("checkpoint.keep"));
-      checkpoint::save(checkpoint_root(), step_, state, options);
+      try {
+        write_checkpoint(windows);
+      } catch (const std::exception&) {
+        failure = std::current_exception();
+      }
     }
-    comm::barrier(world_);
+    // The others wait here; without this word they would take rank 0 for lost. Of the same kind, as either may end first.
+    at::Tensor failed = at::full({1}, failure != nullptr ? 1 : 0, at::kLong);
+    comm::all_reduce_max(world_, failed).wait();
+    if (failure != nullptr) std::rethrow_exception(failure);
+    if (failed.item<int64_t>() != 0) {
+      throw Error(ErrorKind::kIo,
+                  str("[train] rank ", world_.rank(), '/', world_.size(), ": rank 0 could not save step ", step_,
+                      ", so this rank ends too; the message of rank 0 says why."));
+    }
+  }
+
+  void write_checkpoint(const at::Tensor& windows) {
+    checkpoint::State state;
+    checkpoint::add_module_state(state, *model_);
+    checkpoint::add_optimizer_state(state, *optimizer_, named_parameters());
+    checkpoint::add_rng_state(state);
+    state.tensors["train.window"] = windows;
+    state.metadata["sampler.position"] = std::to_string(sampler_.position());
+    state.metadata["step"] = std::to_string(step_);
+    state.metadata["recipe"] = recipe_;
+    checkpoint::SaveOptions options;
+    options.keep_last = static_cast<int>(config_.get_int("checkpoint.keep"));
+    checkpoint::save(checkpoint_root(), step_, state, options);
   }
 
   void restore() {
