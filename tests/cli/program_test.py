@@ -1,4 +1,4 @@
-"""Oracle: golden texts in tests/golden/cli (written by `program_test.py BINARY SOURCE --regen`), the exit codes of docs/errors.md, and for
+"""Oracle: golden texts in tests/golden/cli (written by tools/regen_golden.sh), the exit codes of docs/errors.md, and for
 completion the shells themselves."""
 import json
 import os
@@ -33,7 +33,7 @@ def same_as_golden(name, text):
     if regen:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
-    expect(f"{path} differs; look at the difference, then run with --regen", path.exists() and path.read_text() == text)
+    expect(f"{path} differs; look at the difference, then run tools/regen_golden.sh", path.exists() and path.read_text() == text)
 
 
 same_as_golden("help.txt", run("--help").stdout)

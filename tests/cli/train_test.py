@@ -116,7 +116,7 @@ class TrainTest(unittest.TestCase):
         self.assertIn("did you mean 'TRIREME_TRAIN_OPTIM_MOMENTUM'", err)
 
     def test_help_is_the_golden_text(self):
-        """Written by: trireme-train --help > tests/golden/cli/train_help.txt"""
+        """Written by tools/regen_golden.sh."""
         golden = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden/cli/train_help.txt")
         with open(golden) as f:
             want = f.read()
