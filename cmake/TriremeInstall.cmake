@@ -25,6 +25,9 @@ foreach(_program trireme trireme-trace trireme-train trireme-bench)
     install(TARGETS ${_program} RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
   endif()
 endforeach()
+# Where bash-completion and zsh look.
+install(FILES completion/trireme.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME trireme)
+install(FILES completion/_trireme DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
 
 configure_package_config_file(cmake/TriremeConfig.cmake.in ${CMAKE_BINARY_DIR}/TriremeConfig.cmake INSTALL_DESTINATION ${_package_dir})
 # 0.x: a minor release may change the interface (CONTRIBUTING.md, version policy).

@@ -4,6 +4,9 @@ _trireme() {
   local run_flags="--nproc-per-node --nnodes --standalone --module --no-python --run-path --role --max-restarts
     --report-grace --grace --shutdown-timeout --signals-to-handle --log-dir --run-dir --redirects --tee
     --local-ranks-filter --master-addr --master-port --rdzv-endpoint --rdzv-id --rdzv-backend --dry-run --json --help"
+  local train_flags="--recipe --data --epochs --max-steps --global-batch --lr --seed --config --set --ranks --run-dir
+    --resume --json --help"
+  local bench_flags="--ranks --json --repetitions --op --bytes --model --gradients --set --batch --help"
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
     # Programs named trireme-X, beside trireme or in PATH, are commands as well.
@@ -31,6 +34,29 @@ _trireme() {
             mapfile -t COMPREPLY < <(compgen -c -f -- "$current" | sort -u)
           fi
           ;;
+      esac
+      return
+      ;;
+    train)
+      case $previous in
+        --recipe) mapfile -t COMPREPLY < <(compgen -W "resnet vit mlp" -- "$current") ;;
+        --data | --run-dir | --resume) mapfile -t COMPREPLY < <(compgen -d -- "$current") ;;
+        --config) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
+        *) mapfile -t COMPREPLY < <(compgen -W "$train_flags" -- "$current") ;;
+      esac
+      return
+      ;;
+    bench)
+      if ((COMP_CWORD == 2)); then
+        mapfile -t COMPREPLY < <(compgen -W "comm ddp launch" -- "$current")
+        return
+      fi
+      case $previous in
+        --op) mapfile -t COMPREPLY < <(compgen -W "all_reduce all_gather reduce_scatter all_to_all broadcast memcpy" -- "$current") ;;
+        --model) mapfile -t COMPREPLY < <(compgen -W "784-256-10 784-2048-2048-10 784-60x128-10" -- "$current") ;;
+        --gradients) mapfile -t COMPREPLY < <(compgen -W "arena staged bucket_view" -- "$current") ;;
+        --json) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
+        *) mapfile -t COMPREPLY < <(compgen -W "$bench_flags" -- "$current") ;;
       esac
       return
       ;;

@@ -3,6 +3,7 @@ completion the shells themselves."""
 import json
 import os
 import pathlib
+import re
 import shutil
 import subprocess
 import sys
@@ -97,6 +98,7 @@ complete_line trireme completion ''""", str(trireme)], capture_output=True, text
 expect(f"bash: {bash.stdout} {bash.stderr}", bash.stdout.splitlines() == ["run ", "--nproc-per-node ", "bash zsh "])
 flags = {word for word in run("run", "--help").stdout.replace(",", " ").split() if word.startswith("--")}
 flags -= {"--nproc_per_node"} | set(run("run", "--help").stdout.split("not there yet:")[1].replace(",", " ").split())
+flags |= {word.split(",")[-1] for word in (golden / "train_help.txt").read_text().split() if re.fullmatch(r"(-h,)?--[a-z-]+", word)}
 for shell in ("bash", "zsh"):
     script = run("completion", shell).stdout
     expect(f"{shell} completion lacks {sorted(f for f in flags if f not in script)}", all(flag in script for flag in flags))

@@ -52,6 +52,10 @@ def main():
 
         # Each order of find_package configures; the real Torch package is not asked in a CUDA build, since it demands nvcc.
         configure(scratch / "alone", prefix, python)
+        nothing_said = {k: v for k, v in os.environ.items() if k not in ("TRIREME_TORCH", "TRIREME_PYTHON")}
+        configure(scratch / "unnamed", prefix, env=nothing_said)  # the LibTorch that it was built with
+        for file in ("bash-completion/completions/trireme", "zsh/site-functions/_trireme"):
+            check((prefix / "share" / file).read_text().count("_trireme") > 0, f"share/{file} is installed")
         if not (TORCH / "lib/libtorch_cuda.so").exists():
             configure(scratch / "torch_first", prefix, torch_cmake, "-DORDER=torch_first")
             configure(scratch / "torch_last", prefix, torch_cmake, "-DORDER=torch_last", python)
