@@ -1,4 +1,7 @@
 // trireme-train: `trireme train`. Started alone it starts its own ranks.
+#include <unistd.h>
+
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -6,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/str.h"
 #include "cli/train_job.h"
 #include "cli/train_settings.h"
 #include "launch/job.h"
@@ -18,6 +22,17 @@ namespace {
 
 /// Ranks save a checkpoint when they are asked to end; that takes a step and a write.
 constexpr std::chrono::seconds kTimeToSave{30};
+
+/// Each rank is a process with a LibTorch of its own, about 200 MB: a slip of the hand must not bring the host down.
+void refuse_too_many_ranks(const Config& config) {
+  constexpr int64_t kRanksPerProcessor = 8;
+  const int64_t ranks = config.get_int("ranks");
+  const int64_t processors = std::max(1L, sysconf(_SC_NPROCESSORS_ONLN));
+  if (ranks <= kRanksPerProcessor * processors) return;
+  throw Error(ErrorKind::kConfig, str("[train] ranks is ", ranks, " (", config.place("ranks"), ") and this host has ",
+                                      processors, " processor(s); use at most ", kRanksPerProcessor * processors, ", ",
+                                      kRanksPerProcessor, " for each, or start them yourself with trireme run."));
+}
 
 void print_result(const TrainResult& result, bool json) {
   if (json) {
@@ -74,6 +89,8 @@ int train_main(int argc, char** argv) {
   std::string run_dir = command->config.get_string("run_dir");
   if (run_dir.empty() && env.source != "none") run_dir = env.run_dir;
   if (!command->resume) refuse_used_folder(run_dir);
+
+  if (env.source == "none") refuse_too_many_ranks(command->config);
 
   launch::JobSpec spec;
   spec.num_ranks = static_cast<int>(command->config.get_int("ranks"));

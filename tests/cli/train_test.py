@@ -122,6 +122,13 @@ class TrainTest(unittest.TestCase):
             want = f.read()
         self.assertEqual(subprocess.run([TRAIN, "--help"], capture_output=True, text=True, timeout=60).stdout, want)
 
+    def test_more_ranks_than_the_host_can_bear_are_refused(self):
+        done = subprocess.run([TRAIN, "--data", self.data, "--run-dir", self.path("many"), "--ranks", "999"], capture_output=True, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("ranks is 999", done.stderr)
+        self.assertIn("use at most %d" % (8 * os.cpu_count()), done.stderr)
+        self.assertFalse(os.path.exists(self.path("many")))
+
     def test_used_folder_is_refused(self):
         self.train("used", "--recipe", "mlp", "--max-steps", "1")
         self.assertIn("--resume", self.train("used", "--recipe", "mlp", "--max-steps", "1", code=2))
