@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "base/str.h"
+
 namespace trireme::comm {
 namespace {
 
@@ -53,7 +55,7 @@ double quota_cores(std::istream& membership, const std::string& mount) {
     const std::string controllers = line.substr(first + 1, second - first - 1);
     std::vector<std::string> hierarchies;
     if (controllers.empty()) hierarchies = {mount, mount + "/unified"};
-    if (has_controller(controllers, "cpu")) hierarchies = {mount + "/cpu", mount + "/" + controllers};
+    if (has_controller(controllers, "cpu")) hierarchies = {str(mount, "/cpu"), str(mount, "/", controllers)};
     // A limit above holds too. In a container the path may be the host's: then only the end of the walk is there.
     for (std::string path = line.substr(second + 1);; path.erase(path.rfind('/'))) {
       for (const std::string& hierarchy : hierarchies) {
