@@ -82,7 +82,7 @@ DdpRow measure(const Group& world, const Entry& entry, const DdpBenchOptions& op
   DistributedDataParallel<Sequential> ddp(world, entry.make(), ddp_options);
   torch::optim::SGD plain_optimizer(plain->parameters(), 0.01);
   torch::optim::SGD ddp_optimizer(ddp.parameters(), 0.01);
-  torch::manual_seed(static_cast<uint64_t>(100 + world.rank()));
+  torch::manual_seed(100 + static_cast<uint64_t>(world.rank()));
   const Batch batch{torch::randn({options.batch, 784}), torch::randint(0, 10, {options.batch})};
 
   DdpRow row;
