@@ -51,16 +51,14 @@ DType check_tensor(const CallSite& site, const at::Tensor& tensor) {
   }
   if (tensor.layout() != at::kStrided)
     fail("the tensor is sparse; only dense tensors are moved. Call .to_dense() first.");
-  const std::optional<DType> dtype = to_dtype(tensor.scalar_type());
-  if (!dtype) {
-    fail("dtype ", c10::toString(tensor.scalar_type()),
-         " is not moved; the dtypes are f16 bf16 f32 f64 i32 i64 u8 bool.");
-  }
   if (!tensor.is_contiguous()) {
     fail("the tensor ", describe(tensor), " is not contiguous (strides ", tensor.strides(),
          "); collectives need contiguous tensors. Call .contiguous() first, and copy a result back.");
   }
-  return *dtype;
+  if (const std::optional<DType> dtype = to_dtype(tensor.scalar_type())) return *dtype;
+  throw Error(ErrorKind::kInvalidArgument,
+              trireme::str(site.prefix(), "dtype ", c10::toString(tensor.scalar_type()),
+                           " is not moved; the dtypes are f16 bf16 f32 f64 i32 i64 u8 bool."));
 }
 
 ReduceKind check_reduction(const CallSite& site, const c10d::ReduceOp& op, DType dtype) {
