@@ -2,7 +2,8 @@
 //
 // Two implementations, bitwise equal: portable C++, which states the semantics, and AVX2. Rules (docs/numerics.md):
 //   f16, bf16   widened to f32, combined there, rounded once (to nearest even) at the end
-//   NaN         a sum keeps the payload of the first NaN in rank order, made quiet; MIN and MAX return the first NaN unchanged
+//   NaN         a sum keeps the payload of the first NaN in rank order, made quiet; MIN and MAX return the first NaN, unchanged but
+//               that one of f16 and bf16 that signals is made quiet when it is widened
 //   MIN, MAX    of equal values (+0 and -0 too) return the first in rank order
 //   AVG         divides once, after the sum; integers truncate towards zero
 //   bool        SUM and MAX are "or", MIN is "and"; AVG has no meaning and is refused
