@@ -1,0 +1,74 @@
+// What a cluster is to the planner: devices by type, links inside and between hosts, what software runs on them.
+//
+// Every number comes from machines/*.json, where it carries its source or "fitted on ...". At most 8 constants of a device, 3 of a
+// cluster and 3 of a software profile are fitted; none belongs to a row or a model.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace trireme::plan {
+
+/// A number and where it is from: a data sheet's address, or "fitted on FILES".
+struct Sourced {
+  double value = 0;
+  std::string source;
+  bool fitted = false;
+};
+
+struct DeviceDesc {
+  std::string name;                           ///< "A100-80"
+  std::vector<std::string> other_names;       ///< as other programs and publications write it
+  std::map<std::string, Sourced> peak_flops;  ///< dense, FLOP/s: "fp32", "tf32", "fp16", "bf16", "fp8", "fp4"
+  Sourced memory_bytes;
+  Sourced memory_bandwidth;    ///< B/s
+  Sourced processors;          ///< streaming multiprocessors or compute units: tiles that run at once
+  Sourced link_bandwidth;      ///< inside a host, per device and direction, B/s
+  int devices_per_domain = 8;  ///< devices that see each other over that link (72 in an NVL72 rack)
+  // Fitted: fractions of the peaks above, and times.
+  Sourced matmul_efficiency;
+  Sourced matmul_half_depth;  ///< k0, elements: a product of depth k reaches k / (k + k0) of it
+  Sourced memory_efficiency;
+  Sourced attention_efficiency;      ///< fused attention kernels of the reference generation
+  Sourced batched_efficiency;        ///< unfused attention products, of matmul_efficiency
+  Sourced low_precision_efficiency;  ///< of the fp8 and fp4 peaks
+  Sourced link_efficiency;           ///< bus bandwidth of a large all-reduce / link_bandwidth
+  Sourced convolution_efficiency;    ///< of matmul_efficiency
+  bool measured = false;             ///< false: "datasheet only", nothing fitted on runs of this device
+};
+
+struct ClusterDesc {
+  std::string name;  ///< "selene", or "" for one described on the command line
+  std::string source;
+  std::vector<std::string> publications;  ///< beginnings of the `source` column that mean this cluster
+  int hosts = 1;
+  int devices_per_host = 8;
+  std::string device;
+  Sourced host_network;  ///< all NICs of one host together, one direction, B/s
+  // Fitted or calibrated: the three of a cluster.
+  Sourced launch_seconds;      ///< host time of one kernel launch
+  Sourced link_latency;        ///< of one in-host collective inside a training step, s
+  Sourced network_efficiency;  ///< of host_network
+  double price_per_device_hour = 0;
+  bool calibrated = false;
+};
+
+/// A generation of training software: what it fuses, hides and launches.
+struct SoftwareProfile {
+  std::string name;  ///< "megatron-2021", "megatron-core-te", "fsdp2", "trireme", ...
+  std::string source;
+  bool fused_attention = true;
+  bool fused_loss = false;
+  bool compiled = false;         ///< torch.compile or a graph: fewer launches and passes
+  bool hides_gradients = false;  ///< gradient reduction runs beside backward
+  double gradient_bytes = 4;     ///< of one reduced gradient element
+  // Fitted: the three of a profile.
+  Sourced attention_generation;  ///< factor on attention_efficiency
+  Sourced overlap;               ///< share of hideable communication that is hidden
+  Sourced framework_rate;        ///< factor on the rate of everything
+  bool calibrated = false;
+};
+
+}  // namespace trireme::plan
