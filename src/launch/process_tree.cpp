@@ -105,20 +105,29 @@ bool signal_exactly(const ProcessInfo& process, int signal) {
   return sent;
 }
 
-std::vector<ProcessInfo> processes_with_env(const std::string& assignment) {
-  std::vector<ProcessInfo> found;
+EnvScan processes_with_env(const std::string& assignment) {
+  EnvScan scan;
+  const std::string wanted = '\0' + assignment + '\0';
   for (const pid_t pid : all_pids()) {
     char path[64];
     std::snprintf(path, sizeof(path), "/proc/%d", pid);
     struct stat owner{};
-    if (pid == getpid() || stat(path, &owner) != 0 || owner.st_uid != geteuid()) continue;
-    const ProcessInfo info = read_process(pid);
+    if (pid == getpid()) continue;
+    if (stat(path, &owner) != 0) {
+      scan.complete = false;
+      continue;
+    }
+    if (owner.st_uid != geteuid()) continue;
     std::snprintf(path, sizeof(path), "/proc/%d/environ", pid);
     const std::string text = '\0' + read_whole(path, size_t{1} << 21) + '\0';
-    const std::string wanted = '\0' + assignment + '\0';
-    if (info.pid != 0 && info.state != 'Z' && text.find(wanted) != std::string::npos) found.push_back(info);
+    const ProcessInfo info = read_process(pid);
+    if (info.pid == 0 || info.state == 'Z' || info.state == 'X') {
+      scan.complete = false;
+    } else if (text.find(wanted) != std::string::npos) {
+      scan.found.push_back(info);
+    }
   }
-  return found;
+  return scan;
 }
 
 }  // namespace trireme::launch

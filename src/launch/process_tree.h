@@ -30,7 +30,13 @@ struct ProcessInfo {
 /// not ours to signal.
 bool signal_exactly(const ProcessInfo& process, int signal);
 
+struct EnvScan {
+  std::vector<ProcessInfo> found;
+  /// Nobody of this user died between being listed and being looked at. Only then does an empty `found` mean that there is none: who died
+  /// meanwhile may have been one of them, and may have forked after the list was made.
+  bool complete = true;
+};
 /// Living processes of this user whose environment at exec had `assignment` ("NAME=value"), without this one.
-[[nodiscard]] std::vector<ProcessInfo> processes_with_env(const std::string& assignment);
+[[nodiscard]] EnvScan processes_with_env(const std::string& assignment);
 
 }  // namespace trireme::launch

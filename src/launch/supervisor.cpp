@@ -26,6 +26,9 @@ using std::chrono::milliseconds;
 /// After SIGKILL nothing should be left within moments; what is (a process in an uninterruptible wait) is told.
 constexpr milliseconds kKillLimit{10'000};
 
+/// Looks that must find nobody where other programs' processes come and go so fast that no single look is certain.
+constexpr int kEmptyScans = 50;
+
 /// How long a rank that seems to have lost a peer is not named as the cause while a peer is being torn down. A death is
 /// to be named within a second.
 constexpr milliseconds kSuspectLimit{600};
@@ -314,11 +317,13 @@ void Supervisor::guardian_lost() {
   if (!result_.first && result_.interrupted_by == 0) result_.interrupted_by = SIGKILL;
   const std::string tag = "TRIREME_JOB_ID=" + attempt_.job_id;
   const auto until = Clock::now() + kKillLimit;
-  while (Clock::now() < until) {
-    const std::vector<ProcessInfo> left = processes_with_env(tag);
-    if (left.empty()) break;
-    for (const ProcessInfo& process : left) signal_exactly(process, SIGKILL);
-    usleep(1000);
+  // A rank may fork while it is being killed, and its child be missed by the look that no longer sees the rank.
+  for (int empty = 0, certain = 0; Clock::now() < until && certain < 2 && empty < kEmptyScans;) {
+    const EnvScan scan = processes_with_env(tag);
+    empty = scan.found.empty() ? empty + 1 : 0;
+    certain = scan.found.empty() && scan.complete ? certain + 1 : 0;
+    for (const ProcessInfo& process : scan.found) signal_exactly(process, SIGKILL);
+    if (!scan.found.empty()) usleep(1000);
   }
   all_gone_ = true;
   deadline_ = Clock::time_point::max();

@@ -3,11 +3,19 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <csignal>
+#include <cstring>
+#include <iostream>
+#include <new>
+#include <string>
+#include <thread>
 
 namespace trireme::launch {
 namespace {
@@ -68,6 +76,57 @@ TEST_F(ProcessTreeTest, TellsTheDyingFromTheLiving) {
   waitpid(middle_, nullptr, 0);
   EXPECT_TRUE(is_exiting(middle_)) << "gone";
   EXPECT_TRUE(descendants(middle_).empty());
+}
+
+/// A process that is always there and never the same: each forks its successor and ends.
+class Relay {
+ public:
+  Relay() {
+    const pid_t first = fork();
+    if (first != 0) {
+      waitpid(first, nullptr, 0);
+      return;
+    }
+    while (!stop_->load()) {
+      if (fork() != 0) _exit(0);
+      if (prctl(PR_SET_NAME, "relay") != 0) _exit(1);
+      generations_->fetch_add(1);
+    }
+    ended_->store(true);
+    _exit(0);
+  }
+  ~Relay() {
+    stop_->store(true);
+    while (!ended_->load()) std::this_thread::yield();
+    munmap(shared_, 4096);
+  }
+  [[nodiscard]] int generations() const { return generations_->load(); }
+
+ private:
+  void* shared_ = mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  std::atomic<bool>* stop_ = new (shared_) std::atomic<bool>(false);
+  std::atomic<bool>* ended_ = new (static_cast<char*>(shared_) + 64) std::atomic<bool>(false);
+  std::atomic<int>* generations_ = new (static_cast<char*>(shared_) + 128) std::atomic<int>(0);
+};
+
+// One of them lives at every moment, so a scan that finds none and claims to be complete is wrong.
+TEST(ProcessesWithEnv, NeverClaimsThatNobodyIsLeftOfAFamilyThatForksAway) {
+  // The environment as it was at exec is what /proc shows: one that this process shares with the relay.
+  std::string assignment;
+  for (char** entry = environ; *entry != nullptr && assignment.empty(); ++entry) {
+    if (std::strncmp(*entry, "PATH=", 5) == 0) assignment = *entry;
+  }
+  ASSERT_FALSE(assignment.empty());
+  const Relay relay;
+  int empty = 0;
+  for (int scan = 0; scan < 100 || relay.generations() < 100; ++scan) {
+    const EnvScan seen = processes_with_env(assignment);
+    const bool none =
+        std::none_of(seen.found.begin(), seen.found.end(), [](const auto& p) { return p.name == "relay"; });
+    if (none) ++empty;
+    EXPECT_FALSE(none && seen.complete) << "scan " << scan;
+  }
+  std::cout << relay.generations() << " generations, missed by " << empty << " scans\n";
 }
 
 }  // namespace
