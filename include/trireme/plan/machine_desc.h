@@ -33,7 +33,7 @@ struct DeviceDesc {
   Sourced memory_efficiency;
   Sourced attention_efficiency;      ///< fused attention kernels of the reference generation
   Sourced batched_efficiency;        ///< unfused attention products, of matmul_efficiency
-  Sourced low_precision_efficiency;  ///< of the fp8 and fp4 peaks
+  Sourced low_precision_efficiency;  ///< of the fp8 and fp4 peaks; no value without those
   Sourced link_efficiency;           ///< bus bandwidth of a large all-reduce / link_bandwidth
   Sourced convolution_efficiency;    ///< of matmul_efficiency
   bool measured = false;             ///< false: "datasheet only", nothing fitted on runs of this device

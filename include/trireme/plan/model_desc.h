@@ -16,7 +16,7 @@ struct Attention {
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;          ///< of queries and keys; in latent attention the part without rotary embedding
-  int64_t value_dim = 0;         ///< of values
+  int64_t value_dim = 0;         ///< of values; 0 = head_dim
   int64_t q_rank = 0;            ///< latent attention: rank of the query's compression; 0 = none
   int64_t kv_rank = 0;           ///< latent attention: rank of the compression of keys and values
   int64_t rope_dim = 0;          ///< latent attention: the rotary part of each head, shared by the keys of all heads
@@ -104,7 +104,9 @@ struct ModelDesc {
   int64_t first_parameters =
       0;  ///< before the first layer beside the tables: patch embedding, embedding norm, token types
   int64_t last_parameters =
-      0;  ///< after the last layer beside the projection: final norm, pooler, classifier, head bias
+      0;                   ///< after the last layer beside the projection: final norm, pooler, classifier, head bias
+  double first_flops = 0;  ///< of first_parameters' products, forward, one sample: patch embedding
+  double last_flops = 0;   ///< of last_parameters' products: pooler, classifier
 
   // Everything else.
   std::vector<Operator> operators;
@@ -125,6 +127,18 @@ struct LayerParameters {
   [[nodiscard]] int64_t total() const { return split + replicated + experts; }
 };
 [[nodiscard]] LayerParameters parameters_of(const TransformerLayer& layer, int64_t hidden);
+
+/// Floating point operations of one layer's forward pass of one sample of `sequence` tokens, by what limits them.
+struct LayerFlops {
+  double projections = 0;  ///< products with weights: attention's, feed-forward, shared experts, router
+  double experts = 0;      ///< products with the active experts' weights
+  double scores = 0;       ///< products of attention without weights: queries with keys, probabilities with values
+  [[nodiscard]] double total() const { return projections + experts + scores; }
+};
+[[nodiscard]] LayerFlops forward_flops(const TransformerLayer& layer, int64_t hidden, int64_t sequence,
+                                       bool causal_half);
+/// The same of one operator of one sample: only products count.
+[[nodiscard]] double forward_flops(const Operator& op);
 
 /// All parameters; a tied head once.
 [[nodiscard]] int64_t total_parameters(const ModelDesc& model);
