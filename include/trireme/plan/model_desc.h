@@ -27,12 +27,16 @@ struct Attention {
   bool out_bias = false;
   bool qk_norm = false;  ///< a norm of head_dim each on queries and keys
   bool sinks = false;    ///< one learned logit per head (gpt-oss)
+
+  bool operator==(const Attention&) const = default;
 };
 
 struct FeedForward {
   int64_t width = 0;
   bool gated = false;
   bool bias = false;
+
+  bool operator==(const FeedForward&) const = default;
 };
 
 /// Mixture of experts in place of the feed-forward block.
@@ -45,6 +49,8 @@ struct Experts {
   bool bias = false;
   bool router_bias = false;
   bool shared_gate = false;  ///< a sigmoid gate of `hidden` weights on the shared expert (Qwen 2 MoE)
+
+  bool operator==(const Experts&) const = default;
 };
 
 struct TransformerLayer {
@@ -54,6 +60,8 @@ struct TransformerLayer {
   std::optional<Experts> experts;
   int norms = 2;  ///< norms of `hidden` each
   bool norm_bias = false;
+
+  bool operator==(const TransformerLayer&) const = default;
 };
 
 /// `count` equal layers in a row. `stack` 0 is the only one, or the encoder; 1 the decoder.
