@@ -26,7 +26,7 @@ foreach(_program trireme trireme-train trireme-bench)
   endif()
 endforeach()
 # What the planner knows of devices and models.
-install(DIRECTORY machines DESTINATION ${CMAKE_INSTALL_DATADIR}/trireme FILES_MATCHING PATTERN "*.json")
+install(DIRECTORY machines models DESTINATION ${CMAKE_INSTALL_DATADIR}/trireme FILES_MATCHING PATTERN "*.json")
 # Where bash-completion and zsh look.
 install(FILES completion/trireme.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME trireme)
 install(FILES completion/_trireme DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)

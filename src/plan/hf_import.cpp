@@ -60,10 +60,10 @@ const std::map<std::string, Read, std::less<>>& readers() {
 }
 
 /// "gpt2" of "models/gpt2/config.json" and of "gpt2.json", where the file itself gives no name.
-std::string name_from(const JsonObject& config, const std::string& file) {
+std::string name_from(const JsonObject& config) {
   std::string name = config.text_or("_name_or_path", "");
   if (!name.empty()) return name;
-  std::string path = file;
+  std::string path = config.file();
   if (path.ends_with("/config.json")) path.resize(path.size() - 12);
   if (path.ends_with(".json")) path.resize(path.size() - 5);
   const size_t slash = path.find_last_of('/');
@@ -79,7 +79,10 @@ std::vector<std::string> hf_model_types() {
 }
 
 ModelDesc import_hf_config(std::string_view text, const std::string& file, const HfOptions& options) {
-  const JsonObject config = JsonObject::parse(text, file, kComponent);
+  return import_hf_config(JsonObject::parse(text, file, kComponent), options);
+}
+
+ModelDesc import_hf_config(const JsonObject& config, const HfOptions& options) {
   if (!config.has("model_type") && !config.has("architectures")) {
     config.fail("model_type",
                 "is missing, and so is 'architectures'; the config.json of a Hugging Face model is required. Give that "
@@ -87,9 +90,9 @@ ModelDesc import_hf_config(std::string_view text, const std::string& file, const
   }
   const std::string type = config.text("model_type");
   ModelDesc model;
-  model.name = name_from(config, file);
+  model.name = name_from(config);
   model.family = type;
-  model.source = file;
+  model.source = config.file();
   std::string read_as = type;
   if (!readers().contains(type)) {
     if (options.like.empty()) refuse(config, type);

@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "plan/json_object.h"
 #include "trireme/plan/model_desc.h"
 
 namespace trireme::plan {
@@ -21,6 +22,9 @@ struct HfOptions {
 /// Errors  kConfig with file and key: not JSON, a missing, mistyped or impossible size, sizes that contradict each other.
 ///         kUnsupported: a `model_type` that is not known, with the nearest known ones.
 [[nodiscard]] ModelDesc import_hf_config(std::string_view text, const std::string& file, const HfOptions& options = {});
+
+/// The same of an object that is part of another file.
+[[nodiscard]] ModelDesc import_hf_config(const JsonObject& config, const HfOptions& options = {});
 
 /// The values of `model_type` that are known, sorted.
 [[nodiscard]] std::vector<std::string> hf_model_types();

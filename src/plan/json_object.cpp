@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -20,6 +21,19 @@ struct JsonObject::Document {
   std::string file;
   std::string component;
 };
+
+std::string read_text(const std::string& path, const std::string& component) {
+  std::error_code ignored;
+  const bool folder = std::filesystem::is_directory(path, ignored);
+  std::ifstream in(path, std::ios::binary);
+  std::string text =
+      folder ? std::string() : std::string{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+  if (folder || !in.is_open() || in.bad()) {
+    throw Error(ErrorKind::kIo, str("[", component, "] cannot read '", path,
+                                    "'; a file that this user may read is required. Check the path."));
+  }
+  return text;
+}
 
 namespace {
 
@@ -69,13 +83,7 @@ JsonObject JsonObject::parse(std::string_view text, const std::string& file, con
 }
 
 JsonObject JsonObject::read(const std::string& path, const std::string& component) {
-  std::ifstream in(path, std::ios::binary);
-  std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  if (!in.good() && !in.eof()) {
-    throw Error(ErrorKind::kIo, str("[", component, "] cannot read '", path,
-                                    "'; a JSON file that this user may read is required. Check the path."));
-  }
-  return parse(text, path, component);
+  return parse(read_text(path, component), path, component);
 }
 
 std::string JsonObject::path_of(std::string_view key) const {

@@ -13,6 +13,9 @@
 
 namespace trireme::plan {
 
+/// All of a file. kIo, with `component`, when it cannot be read.
+[[nodiscard]] std::string read_text(const std::string& path, const std::string& component);
+
 /// Purpose     typed access to one object; a copy is cheap and keeps the whole file's text alive.
 /// Invariants  a key that is present with null counts as absent, as Hugging Face's own reader has it.
 /// Errors      every member throws kConfig: `[component] file: key 'a.b' is ...; ... is required. ...`.

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <fstream>
-#include <iterator>
 
 #include "base/nearest.h"
 #include "base/str.h"
@@ -59,10 +57,12 @@ constexpr std::array<FittedField, 8> kFitted{{
     {"convolution_efficiency", &DeviceDesc::convolution_efficiency},
 }};
 
+}  // namespace
+
 DeviceDesc read_device(const JsonObject& at, const JsonObject& file) {
-  std::vector<std::string> known{"name",           "other_names",        "peak_flops",
-                                 "memory_bytes",   "memory_bandwidth",   "processors",
-                                 "link_bandwidth", "devices_per_domain", "measured"};
+  std::vector<std::string> known{
+      "name",       "other_names",    "peak_flops",    "memory_bytes",       "memory_bandwidth",
+      "processors", "link_bandwidth", "nic_bandwidth", "devices_per_domain", "measured"};
   for (const FittedField& f : kFitted) known.emplace_back(f.key);
   at.refuse_unknown_keys(known);
   DeviceDesc device;
@@ -79,6 +79,7 @@ DeviceDesc read_device(const JsonObject& at, const JsonObject& file) {
   device.memory_bandwidth = read_sourced(at, "memory_bandwidth", file);
   device.processors = read_sourced(at, "processors", file);
   device.link_bandwidth = read_sourced(at, "link_bandwidth", file);
+  device.nic_bandwidth = read_sourced(at, "nic_bandwidth", file);
   device.devices_per_domain = static_cast<int>(at.integer("devices_per_domain", 1, 1 << 20));
   const bool low_precision = device.peak_flops.contains("fp8") || device.peak_flops.contains("fp4");
   for (const FittedField& f : kFitted) {
@@ -88,6 +89,8 @@ DeviceDesc read_device(const JsonObject& at, const JsonObject& file) {
   device.measured = at.boolean("measured");
   return device;
 }
+
+namespace {
 
 ClusterDesc read_cluster(const JsonObject& at, const JsonObject& file) {
   at.refuse_unknown_keys({"name", "source", "publications", "hosts", "devices_per_host", "device", "host_network",
@@ -213,11 +216,7 @@ void MachineCatalog::add(std::string_view text, const std::string& file) {
 MachineCatalog load_machines(const std::string& folder) {
   MachineCatalog catalog;
   for (const std::string& path : json_files_in(folder)) {
-    std::ifstream in(path, std::ios::binary);
-    const std::string text{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-    if (!in.is_open() || in.bad())
-      throw Error(ErrorKind::kIo, str("[", kComponent, "] cannot read '", path, "'. Check its permissions."));
-    catalog.add(text, path);
+    catalog.add(read_text(path, kComponent), path);
   }
   for (const ClusterDesc& cluster : catalog.clusters) (void)catalog.device(cluster.device);
   return catalog;

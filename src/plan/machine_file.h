@@ -5,6 +5,7 @@
 #include <string_view>
 #include <vector>
 
+#include "plan/json_object.h"
 #include "trireme/plan/machine_desc.h"
 
 namespace trireme::plan {
@@ -28,6 +29,9 @@ struct MachineCatalog {
   /// Adds what one file says. kConfig with file and key: not JSON, unknown key, missing or impossible value, a name that is taken.
   void add(std::string_view text, const std::string& file);
 };
+
+/// One entry of "devices"; `file` is the object whose "sources" it may refer to.
+[[nodiscard]] DeviceDesc read_device(const JsonObject& at, const JsonObject& file);
 
 /// All files of the folder. kConfig as above, also when a cluster names a device that no file has.
 [[nodiscard]] MachineCatalog load_machines(const std::string& folder);

@@ -23,9 +23,10 @@ struct DeviceDesc {
   std::vector<std::string> other_names;       ///< as other programs and publications write it
   std::map<std::string, Sourced> peak_flops;  ///< dense, FLOP/s: "fp32", "tf32", "fp16", "bf16", "fp8", "fp4"
   Sourced memory_bytes;
-  Sourced memory_bandwidth;    ///< B/s
-  Sourced processors;          ///< streaming multiprocessors or compute units: tiles that run at once
-  Sourced link_bandwidth;      ///< inside a host, per device and direction, B/s
+  Sourced memory_bandwidth;  ///< B/s
+  Sourced processors;        ///< streaming multiprocessors or compute units: tiles that run at once
+  Sourced link_bandwidth;    ///< inside a host, per device and direction, B/s
+  Sourced nic_bandwidth;  ///< of the vendor's usual host, per device and direction, B/s: where a cluster does not say
   int devices_per_domain = 8;  ///< devices that see each other over that link (72 in an NVL72 rack)
   // Fitted: fractions of the peaks above, and times.
   Sourced matmul_efficiency;

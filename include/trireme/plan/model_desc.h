@@ -71,7 +71,8 @@ struct LayerRun {
   int stack = 0;
 };
 
-/// One operator of a network that is described layer by layer, for ONE sample; sizes in elements.
+/// One operator of a network that is described layer by layer, for ONE sample; sizes in elements. It reads in x in_positions (a sum or
+/// concatenation: of all its inputs together) and writes out x positions. positions 0: only its parameters count.
 enum class OperatorKind {
   kConvolution,    ///< 1 to 3 spatial dimensions, groups
   kLinear,         ///< `positions` rows of `in` to `out`
@@ -94,13 +95,16 @@ struct Operator {
   int64_t positions = 1;     ///< of the output: height x width (x depth), tokens, nodes or edges
   int64_t in_positions = 1;  ///< of the input
   int64_t parameters = 0;
-  int64_t saved = 0;  ///< elements kept for backward beside the input (0 when it runs in place on its input)
+  int64_t saved =
+      0;  ///< elements of its results that stay until backward (0 in place, or where nobody needs them); their sum is the
+          ///< activation memory of one sample
 };
 
 struct ModelDesc {
   std::string name;
-  std::string family;  ///< "llama", "gpt2", "resnet", ...
-  std::string source;  ///< where the sizes come from
+  std::vector<std::string> other_names;  ///< as other programs and publications write it
+  std::string family;                    ///< "llama", "gpt2", "resnet", ...
+  std::string source;                    ///< where the sizes come from
 
   // Transformers.
   int64_t hidden = 0;
