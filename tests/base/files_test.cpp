@@ -13,7 +13,7 @@
 #include "base/log.h"
 #include "base/own_folder.h"
 #include "base/replace_file.h"
-#include "support/temp_folder.h"
+#include "support/temp_dir.h"
 #include "trireme/base/error.h"
 
 namespace trireme {
@@ -47,7 +47,7 @@ class FileSizeLimit {
 };
 
 TEST(ReplaceFile, AFullDiskLeavesWhatWasThere) {
-  const test::TempFolder folder;
+  const test::TempDir folder;
   const std::string path = folder / "config.json";
   replace_file(path, "old", "test");
   EXPECT_EQ(read(path), "old");
@@ -66,7 +66,7 @@ TEST(ReplaceFile, AFullDiskLeavesWhatWasThere) {
 }
 
 TEST(ReplaceFile, WhatAKilledWriterLeftIsInNobodysWay) {
-  const test::TempFolder folder;
+  const test::TempDir folder;
   const std::string path = folder / "config.json";
   std::ofstream(path + ".new") << "half of";
   replace_file(path, "new", "test");
@@ -75,7 +75,7 @@ TEST(ReplaceFile, WhatAKilledWriterLeftIsInNobodysWay) {
 }
 
 TEST(OwnFolder, OnlyWhatNobodyElseMayWriteIsTaken) {
-  const test::TempFolder folder;
+  const test::TempDir folder;
   const std::string path = folder / "own";
   EXPECT_EQ(make_own_folder(path), "");
   struct stat info{};

@@ -7,7 +7,7 @@
 #include <cstdlib>
 
 #include "checkpoint/folder_fixture.h"
-#include "checkpoint/stepped_child.h"
+#include "support/stepped_child.h"
 #include "support/temp_dir.h"
 #include "trireme/base/error.h"
 

@@ -13,7 +13,7 @@ def bench(*words, code=0):
     with tempfile.TemporaryDirectory(prefix="trireme_bench_test_") as scratch:
         file = pathlib.Path(scratch) / "rows.json"
         done = subprocess.run([BIN / "trireme", "bench", *words, "--json", file], cwd=scratch, text=True, stdin=subprocess.DEVNULL,
-                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=50)
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=250)
         assert done.returncode == code, (words, done)
         left = [path.name for path in pathlib.Path(scratch).iterdir() if path != file]
         assert not left, f"{words} left {left} in the working folder"

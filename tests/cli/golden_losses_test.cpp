@@ -16,7 +16,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "support/temp_folder.h"
+#include "support/temp_dir.h"
 
 namespace trireme {
 namespace {
@@ -49,7 +49,7 @@ nlohmann::ordered_json machine() {
 }
 
 std::vector<double> losses_of_a_run() {
-  const test::TempFolder folder;
+  const test::TempDir folder;
   const std::string command = std::string(TRIREME_BIN_DIR) + "/trireme-train " + kFlags + " --data " + kData +
                               " --run-dir " + folder / "run" + " >" + folder / "out" + " 2>&1";
   EXPECT_EQ(std::system(command.c_str()), 0) << std::ifstream(folder / "out").rdbuf();  // NOLINT: the command is ours

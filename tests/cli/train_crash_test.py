@@ -101,7 +101,7 @@ class TrainCrashTest(unittest.TestCase):
                 else:
                     time.sleep(rng.random() * 0.004)  # the seeded moment, not a wait
                     os.kill(self.rank_pid(rng.randrange(2)), signal.SIGKILL)
-                err = process.communicate(timeout=60)[1]
+                err = process.communicate(timeout=100)[1]
                 self.assertEqual(process.returncode, 128 + signal.SIGKILL, err)
                 in_save += 1 if self.leftovers() else 0
                 self.assertNotIn("passing over", err)
@@ -110,7 +110,7 @@ class TrainCrashTest(unittest.TestCase):
                 self.assertIn(self.steps()[-1] - self.last_shown_step(), (0, -1))
                 command = self.resume
         newest = self.steps()[-1]
-        done = subprocess.run([*self.resume, "--max-steps", str(newest + 1)], capture_output=True, text=True, timeout=60)
+        done = subprocess.run([*self.resume, "--max-steps", str(newest + 1)], capture_output=True, text=True, timeout=100)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.assertIn("resumed at step %d from" % newest, done.stderr)
         self.assertNotIn("passing over", done.stderr)
@@ -131,7 +131,7 @@ class TrainCrashTest(unittest.TestCase):
                 copy = os.path.join(self.folder.name, "copy-" + size)
                 command = ["unshare", "-m" if os.geteuid() == 0 else "-Urm", "sh", "-c", script, size, small, copy, *self.new]
                 command[command.index("--run-dir") + 1] = os.path.join(small, "run")
-                done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+                done = subprocess.run(command, capture_output=True, text=True, timeout=100)
                 if done.returncode == 99 or "unshare failed" in done.stderr:
                     self.skipTest("no tmpfs of one's own can be mounted here: " + done.stderr.strip())
                 self.assertEqual(done.returncode, 1, done.stderr)
@@ -143,7 +143,7 @@ class TrainCrashTest(unittest.TestCase):
                 # With room the run goes on from the one that was kept.
                 self.run_dir, self.checkpoints = copy, os.path.join(copy, "checkpoints")
                 self.assertEqual((self.leftovers(), self.steps()), ([], [1]))
-                again = subprocess.run([TRAIN, "--resume", copy, "--max-steps", "3"], capture_output=True, text=True, timeout=60)
+                again = subprocess.run([TRAIN, "--resume", copy, "--max-steps", "3"], capture_output=True, text=True, timeout=100)
                 self.assertEqual(again.returncode, 0, again.stderr)
                 self.assertIn("resumed at step 1 from", again.stderr)
                 self.assertEqual(self.steps(), [2, 3])

@@ -10,7 +10,7 @@
 
 #include "base/torch/torch_compat.h"
 #include "models/classifier.h"
-#include "support/temp_folder.h"
+#include "support/temp_dir.h"
 #include "trireme/data/image_batch.h"
 #include "trireme/data/random.h"
 #include "trireme/data/sampler.h"
@@ -126,7 +126,7 @@ class TrainParity : public testing::TestWithParam<const char*> {};
 
 TEST_P(TrainParity, EveryLossOfTheFirstEpochEqualsTheRanksRunInTurnBitForBit) {
   at::set_num_threads(1);
-  const test::TempFolder folder;
+  const test::TempDir folder;
   write_images(folder.path(), "train", kImages);
   write_images(folder.path(), "t10k", 20);
   const std::string command = std::string(TRIREME_BIN_DIR) +

@@ -120,7 +120,7 @@ class TrainTest(unittest.TestCase):
         golden = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../golden/cli/train_help.txt")
         with open(golden) as f:
             want = f.read()
-        self.assertEqual(subprocess.run([TRAIN, "--help"], capture_output=True, text=True, timeout=60).stdout, want)
+        self.assertEqual(subprocess.run([TRAIN, "--help"], capture_output=True, text=True, timeout=120).stdout, want)
 
     def test_more_ranks_than_the_host_can_bear_are_refused(self):
         done = subprocess.run([TRAIN, "--data", self.data, "--run-dir", self.path("many"), "--ranks", "999"], capture_output=True, text=True)
@@ -319,7 +319,7 @@ class TrainTest(unittest.TestCase):
         while process.poll() is None and not (os.path.exists(metrics) and os.path.getsize(metrics) > 0):
             pass
         process.send_signal(signal.SIGTERM)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=120)
         self.assertEqual(process.returncode, 128 + signal.SIGTERM)  # an unfinished run is no success
         stopped = re.search(r'"steps":(\d+)', out)
         self.assertIsNotNone(stopped, err)
@@ -363,7 +363,7 @@ class TrainTest(unittest.TestCase):
 
     def test_missing_data_is_named(self):
         done = subprocess.run([TRAIN, "--data", self.path("no-data"), "--run-dir", self.path("none"), "--ranks", "1"], capture_output=True,
-                              text=True, timeout=60, cwd=self.folder.name)
+                              text=True, timeout=120, cwd=self.folder.name)
         self.assertNotEqual(done.returncode, 0)
         self.assertIn("no-data", done.stderr)
 

@@ -16,6 +16,7 @@
 
 #include "comm/group_state.h"
 #include "support/count_system_calls.h"
+#include "support/patience.h"
 #include "support/rank_processes.h"
 #include "trireme/comm/collectives.h"
 
@@ -33,7 +34,7 @@ comm::Group make_pair(rendezvous::Store& store, int rank) {
   comm::GroupOptions options;
   options.rank = rank;
   options.global_ranks = {0, 1};
-  options.timeout = std::chrono::seconds(20);
+  options.timeout = trireme::test::kPatience;
   options.meeting = comm::make_store_meeting(borrowed, borrowed);
   options.trace = profile::open_collective_trace({.path = {}, .rank = rank});
   return comm::make_group(options);
@@ -54,12 +55,11 @@ std::vector<int64_t> costs(const comm::Group& group, int count, Sample&& sample)
 }
 
 TEST(AllReduceCost, FourKibibytesMakeNoSystemCallWhenThePeerIsThere) {
-  RankProcesses ranks(2, [](int rank, rendezvous::Store& store, const auto& reach) {
+  RankProcesses ranks(2, [](int rank, rendezvous::Store& store, const auto& /*reach*/) {
     const comm::Group group = make_pair(store, rank);
     (void)costs(group, 200, [] { return int64_t{0}; });
     const std::string refused = test::start_counting_system_calls();
-    reach(refused.empty() ? "counting" : "refused");
-    if (!refused.empty()) return;
+    if (!refused.empty()) throw Error(ErrorKind::kUnavailable, refused);
     // The counter counts: this one is ours.
     const int64_t before = test::num_system_calls();
     (void)getppid();
@@ -69,7 +69,11 @@ TEST(AllReduceCost, FourKibibytesMakeNoSystemCallWhenThePeerIsThere) {
     // On a busy machine few calls find their peer in time; if the code itself made one, none would be free of them.
     if (free == 0) throw Error(ErrorKind::kInternal, "each of 5000 calls made a system call");
   });
-  for (const auto& outcome : ranks.join()) EXPECT_EQ(outcome.error, "");
+  const auto outcomes = ranks.join();
+  for (const auto& outcome : outcomes) {
+    if (outcome.kind == ErrorKind::kUnavailable) GTEST_SKIP() << outcome.error;
+  }
+  for (const auto& outcome : outcomes) EXPECT_EQ(outcome.error, "");
 }
 
 // Runs `call` in a child under single steps; returns how many instructions it took, the fewest of five tries.

@@ -122,12 +122,10 @@ TEST(TorchVersion, AnotherMinorIsRefusedWithBothVersions) {
 void expect_mismatch(const std::function<comm::Work(Group&)>& call, const std::string& one, const std::string& other) {
   std::atomic<int> num_errors{0};
   run_ranks(3, [&](Group& group) {
-    const auto start = std::chrono::steady_clock::now();
     const Error error = error_of([&] { call(group).wait(); });
-    const auto took = std::chrono::steady_clock::now() - start;
-    EXPECT_EQ(error.kind(), ErrorKind::kMismatch) << error.what();
+    EXPECT_EQ(error.kind(), ErrorKind::kMismatch)
+        << error.what();  // one that had waited for its peers would say kTimeout
     EXPECT_THAT(error.what(), AllOf(HasSubstr(one), HasSubstr(other), HasSubstr("world")));
-    EXPECT_LT(took, std::chrono::seconds(1));
     // The group stays unusable, with the same reason.
     EXPECT_EQ(error_of([&] { comm::all_reduce_sum(group, at::zeros({1})).wait(); }).kind(), ErrorKind::kMismatch);
     ++num_errors;
@@ -217,7 +215,7 @@ TEST(Trace, HasEachGroupOnceWithItsGlobalRanks) {
         const at::Tensor x = at::zeros({4});
         (group.rank() == 0 ? comm::send(group, x, 1) : comm::recv(group, x, 0)).wait();
       },
-      std::chrono::seconds(20), dir.path());
+      trireme::test::kPatience, dir.path());
   for (const int rank : {1, 2}) {
     const auto trace = profile::read_collective_trace(str(dir.path(), "/rank", rank, ".trace")).value();
     EXPECT_EQ(trace.groups, (std::vector<std::string>{"world", "pair"}));
@@ -251,6 +249,7 @@ TEST(Timeout, OutsideOfOneMillisecondToOneYearIsRefused) {
 }
 
 TEST(Timeout, NamesTheLateRank) {
+  std::latch others_there(2);  // how long a thread takes to start is not to count
   std::latch others_failed(2);
   run_ranks(
       3,
@@ -259,12 +258,13 @@ TEST(Timeout, NamesTheLateRank) {
           others_failed.wait();  // late until the others have given up
           return;
         }
+        others_there.arrive_and_wait();
         const Error error = error_of([&] { comm::all_reduce_sum(group, at::zeros({4})).wait(); });
         EXPECT_EQ(error.kind(), ErrorKind::kTimeout) << error.what();
-        EXPECT_THAT(error.what(), AllOf(HasSubstr("2"), HasSubstr("all_reduce")));
+        EXPECT_THAT(error.what(), AllOf(HasSubstr("still waiting for rank 2."), HasSubstr("all_reduce")));
         others_failed.count_down();
       },
-      std::chrono::milliseconds(300));
+      std::chrono::milliseconds(1000));
 }
 
 TEST(PeerLost, ARankThatLeavesIsNamed) {

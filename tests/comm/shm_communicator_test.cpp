@@ -16,12 +16,14 @@
 #include "comm/algorithms/call_queue.h"
 #include "comm/algorithms/communicator.h"
 #include "comm/transport/shm/unix_socket.h"
+#include "support/patience.h"
 #include "support/rank_processes.h"
 
 namespace trireme::comm {
 namespace {
 
 using ::testing::HasSubstr;
+using trireme::test::kPatience;
 using trireme::testing::RankProcesses;
 
 CallInfo sum_call(uint64_t number, size_t count) {
@@ -167,7 +169,7 @@ TEST(ShmCommunicator, NextCallAfterADeathNamesItToo) {
     if (rank == 1) {
       while (true) pause();
     }
-    store.wait(std::vector<std::string>{"go"}, std::chrono::seconds(20));
+    store.wait(std::vector<std::string>{"go"}, kPatience);
     // A small send would fit into the lane without anyone receiving it; it must not pretend to succeed.
     CallInfo info = sum_call(1, 1);
     info.op = OpKind::kSend;
@@ -212,7 +214,7 @@ TEST(ShmCommunicator, FirstRankThatDiesWhileItServesIsNamed) {
         const std::string token = random_token();
         store.set("shm", str(listener.name, ' ', token, " 262144"));
         if (listening) {
-          const FileDescriptor peer = accept_peer(listener, token, std::chrono::seconds(20));
+          const FileDescriptor peer = accept_peer(listener, token, kPatience);
           reach("serving");
           while (true) pause();
         }
@@ -220,7 +222,7 @@ TEST(ShmCommunicator, FirstRankThatDiesWhileItServesIsNamed) {
         reach("serving");
         while (true) pause();
       }
-      if (!listening) store.wait(std::vector<std::string>{"go"}, std::chrono::seconds(20));
+      if (!listening) store.wait(std::vector<std::string>{"go"}, kPatience);
       (void)make_shm_communicator(store, store, 1, 2, {});
     });
     ranks.await_mark(0, "serving");
@@ -239,7 +241,7 @@ TEST(UnixSocket, SendingToOneThatHungUpIsNoError) {
   const UnixListener listener = listen_on_abstract_name();
   const std::string token = random_token();
   (void)connect_to_peer(listener.name, token);
-  const FileDescriptor peer = accept_peer(listener, token, std::chrono::seconds(20));
+  const FileDescriptor peer = accept_peer(listener, token, kPatience);
   ASSERT_TRUE(peer);
   EXPECT_FALSE(send_descriptor(peer, listener.socket.get()));
 }
@@ -253,7 +255,7 @@ TEST(ShmCommunicator, DeadRankIsNamedRatherThanTheOneThatLeftBecauseOfIt) {
     if (rank == 2) {
       while (true) pause();
     }
-    store.wait(std::vector<std::string>{str("go", rank)}, std::chrono::seconds(20));
+    store.wait(std::vector<std::string>{str("go", rank)}, kPatience);
     if (rank == 0) {
       comm.reset();
       reach("left");
@@ -320,7 +322,7 @@ TEST(ShmCommunicator, ForkedChildThatDestroysItsCopyDoesNotLeaveTheGroup) {
       // What the child may have left behind must be there before rank 0 looks.
       store.set("forked", "1");
     } else {
-      store.wait(std::vector<std::string>{"forked"}, std::chrono::seconds(20));
+      store.wait(std::vector<std::string>{"forked"}, kPatience);
     }
     reduce();
   });

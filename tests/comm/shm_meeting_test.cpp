@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "comm/algorithms/communicator.h"
 #include "comm/transport/shm/shm_memory.h"
+#include "support/patience.h"
 #include "support/rank_processes.h"
 
 namespace trireme::comm {
@@ -19,6 +20,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using ::testing::HasSubstr;
+using trireme::test::kPatience;
 using trireme::testing::RankProcesses;
 
 enum class Meet { kGroup, kParts };
@@ -49,7 +51,7 @@ TEST_P(ShmMeeting, TimeoutNamesWhoDidNotComeOnEveryRankThatCame) {
       // All are there before anybody's time begins.
       store.set(str("ready/", rank), "1");
       for (int r = 0; r < n; ++r) {
-        if (!is_absent(r)) (void)store.get(str("ready/", r), std::chrono::seconds(20));
+        if (!is_absent(r)) (void)store.get(str("ready/", r), kPatience);
       }
       CommunicatorOptions options = {
           .group_name = "dp", .global_ranks = {10, 11, 12, 13}, .timeout = milliseconds(1000)};
@@ -102,7 +104,7 @@ TEST_P(ShmMeeting, OfAnotherGroupsMembersEndsWhenThatGroupBreaksOrAMemberLeavesI
       const auto inner = rendezvous::make_prefix_store("inner", borrowed);
       const std::vector<int> members = {0, 1, 2};
       if (rank == 1) {
-        (void)store.get("waiting", std::chrono::seconds(20));
+        (void)store.get("waiting", kPatience);
         if (!leaves) world->abort("out of memory");
         return;
       }

@@ -4,8 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <chrono>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -13,6 +15,7 @@
 
 #include "base/str.h"
 #include "comm/transport/inproc/inproc_memory.h"
+#include "support/pulse_clock.h"
 #include "support/rank_threads.h"
 
 namespace trireme::comm {
@@ -20,6 +23,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using trireme::test::PulseClock;
 using trireme::testing::run_rank_threads;
 
 CallInfo call(uint64_t number, OpKind op, size_t count, int root = -1) {
@@ -229,38 +233,48 @@ TEST(WindowCommunicator, TimeoutNamesTheLateRankByItsGlobalNumber) {
   CommunicatorOptions options;
   options.group_name = "tp";
   options.global_ranks = {4, 6, 9};
-  options.timeout = std::chrono::milliseconds(200);
-  std::atomic<int> gave_up{0};
+  options.timeout = std::chrono::milliseconds(1000);
+  std::latch both_there(2);  // how long a thread takes to start is not to count
+  std::latch gave_up(2);
   const auto outcomes = run_rank_threads(3, options, [&](Communicator& comm) {
-    comm.barrier(call(1, OpKind::kBarrier, 0));
     if (comm.rank() == 1) {
-      while (gave_up.load() < 2) std::this_thread::yield();
-      comm.barrier(call(2, OpKind::kBarrier, 0));
+      gave_up.wait();
+      comm.barrier(call(1, OpKind::kBarrier, 0));
       return;
     }
+    both_there.arrive_and_wait();
     try {
-      comm.barrier(call(2, OpKind::kBarrier, 0));
+      comm.barrier(call(1, OpKind::kBarrier, 0));
     } catch (...) {
-      ++gave_up;
+      gave_up.count_down();
       throw;
     }
+    gave_up.count_down();
   });
   for (const auto& outcome : outcomes) {
     EXPECT_EQ(outcome.kind, ErrorKind::kTimeout);
-    EXPECT_THAT(outcome.error, AllOf(HasSubstr("group 'tp' call 2"), HasSubstr("still waiting for rank 6")));
+    EXPECT_THAT(outcome.error, AllOf(HasSubstr("group 'tp' call 1"), HasSubstr("still waiting for rank 6.")));
   }
 }
 
 TEST(WindowCommunicator, RankThatLeavesIsNamedByThoseWhoWait) {
-  const auto start = std::chrono::steady_clock::now();
-  const auto outcomes = run_rank_threads(3, {}, [](Communicator& comm) {
+  const PulseClock clock;
+  std::array<PulseClock::Clock::time_point, 3> ended;  // of rank 1: when it leaves
+  const auto outcomes = run_rank_threads(3, {}, [&](Communicator& comm) {
+    auto& end = ended.at(static_cast<size_t>(comm.rank()));
     comm.barrier(call(1, OpKind::kBarrier, 0));
+    end = PulseClock::Clock::now();
     if (comm.rank() == 1) return;
-    comm.barrier(call(2, OpKind::kBarrier, 0));
+    try {
+      comm.barrier(call(2, OpKind::kBarrier, 0));
+    } catch (...) {
+      end = PulseClock::Clock::now();
+      throw;
+    }
   });
-  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(1));
   EXPECT_EQ(outcomes[1].error, "");
   for (const int r : {0, 2}) {
+    EXPECT_LT(clock.seconds_between(ended[1], ended.at(static_cast<size_t>(r))), 1.0);
     EXPECT_EQ(outcomes[r].kind, ErrorKind::kPeerLost);
     EXPECT_THAT(outcomes[r].error, HasSubstr("rank 1 has left the group"));
   }

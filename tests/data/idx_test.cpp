@@ -9,7 +9,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "support/temp_folder.h"
+#include "support/temp_dir.h"
 #include "trireme/base/error.h"
 
 namespace trireme::data {
@@ -41,7 +41,7 @@ std::string message_of(const std::string& path) {
 }
 
 TEST(Idx, ReadsPlainAndCompressed) {
-  const test::TempFolder folder;
+  const test::TempDir folder;
   write_file(folder / "plain", kTwoByThree);
   write_gz(folder / "packed", kTwoByThree);
   for (const char* name : {"plain", "packed"}) {
@@ -52,7 +52,7 @@ TEST(Idx, ReadsPlainAndCompressed) {
 }
 
 TEST(Idx, RefusesEveryCutAndAddition) {
-  const test::TempFolder folder;
+  const test::TempDir folder;
   for (size_t size = 0; size < kTwoByThree.size(); ++size) {
     write_file(folder / "cut", kTwoByThree.substr(0, size));
     EXPECT_NE(message_of(folder / "cut"), "(accepted)") << size;
@@ -62,7 +62,7 @@ TEST(Idx, RefusesEveryCutAndAddition) {
 }
 
 TEST(Idx, RefusesEveryCutOfACompressedFile) {
-  const test::TempFolder folder;
+  const test::TempDir folder;
   std::string large(kTwoByThree.substr(0, 4) + std::string("\x00\x00\x00\x10\x00\x00\x01\x00", 8));
   for (int i = 0; i < 4096; ++i) large += static_cast<char>(i * 7919 >> 3);
   write_gz(folder / "whole", large);
@@ -76,7 +76,7 @@ TEST(Idx, RefusesEveryCutOfACompressedFile) {
 }
 
 TEST(Idx, NamesWhatIsWrong) {
-  const test::TempFolder folder;
+  const test::TempDir folder;
   EXPECT_THAT(message_of(folder / "absent"), HasSubstr("No such file"));
   write_file(folder / "floats", std::string("\x00\x00\x0D\x01\x00\x00\x00\x01\x00\x00\x00\x00", 12));
   EXPECT_THAT(message_of(folder / "floats"), HasSubstr("type 13"));
@@ -89,7 +89,7 @@ TEST(Idx, NamesWhatIsWrong) {
 }
 
 TEST(ImageSet, PairsImagesWithLabels) {
-  const test::TempFolder folder;
+  const test::TempDir folder;
   write_gz(folder / "train-images-idx3-ubyte.gz",
            std::string("\x00\x00\x08\x03\x00\x00\x00\x02\x00\x00\x00\x01\x00\x00\x00\x02"
                        "abcd",

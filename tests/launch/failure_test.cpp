@@ -66,7 +66,12 @@ TEST(StartFailure, OnlyTheFirstRanksProgramIsWrongUse) {
 
 // One worker dies, the rest wait for ever (case L03).
 TEST_F(FailureTest, RankThatLeavesInMidLoopIsTheOnlyCause) {
-  const Finished job = run({"--nproc-per-node", "4", "--report-grace", "0.1", rank_program(), "exit-at-step", "3"});
+  // Whoever waits for one of the grace times that were not asked for, or that need not be used up, is not done when the test gives up.
+  Subprocess::Options long_grace = options();
+  long_grace.env["TRIREME_REPORT_GRACE"] = "600";
+  const Finished job = run_program(command({"--nproc-per-node", "4", "--report-grace", "0.1", "--grace", "600",
+                                            rank_program(), "exit-at-step", "3"}),
+                                   long_grace);
   EXPECT_EQ(job.exit_code, 3);
   EXPECT_THAT(job.err, ContainsRegex("\\[launch\\] FAILED, 1 of 4 ranks. First, [0-9:]+: rank 1 on [^ ]+, pid [0-9]+, "
                                      "exit code 3, after .*; see run/logs/rank1.err."));
@@ -76,7 +81,6 @@ TEST_F(FailureTest, RankThatLeavesInMidLoopIsTheOnlyCause) {
   EXPECT_EQ(report["first"]["exit_code"], 3);
   EXPECT_EQ(report["exit_code"], 3);
   for (const auto& end : report["ends"]) EXPECT_EQ(end["by_launcher"], end["rank"] != 1) << end;
-  EXPECT_LT(job.seconds, 5.0) << "the grace times (0.1 s, and the default until SIGKILL) were not kept";
   EXPECT_EQ(tag_.await_none(), 0);
 }
 
@@ -129,14 +133,14 @@ TEST_F(FailureTest, KernelsOomKillIsNamed) {
 }
 
 TEST_F(FailureTest, SurvivorsLearnOfItAndAreNoCause) {
-  const Finished job = run({"--nproc-per-node", "4", rank_program(), "peers-see-it"});
+  // All end by themselves, so the grace time is not waited for: the test would have given up by then.
+  const Finished job = run({"--nproc-per-node", "4", "--report-grace", "600", rank_program(), "peers-see-it"});
   EXPECT_EQ(job.exit_code, 128 + SIGKILL);
   for (const int rank : {0, 2, 3}) {
     EXPECT_THAT(job.err, ContainsRegex("\\[rank" + std::to_string(rank) + "\\]: \\[test.wait\\] rank 1 on .*SIGKILL"));
   }
   EXPECT_THAT(job.err, HasSubstr("Then, after rank 1: ranks 0, 2, 3 exit code 5."));
   EXPECT_EQ(failure()["first"]["rank"], 1);
-  EXPECT_LT(job.seconds, 1.4) << "all had ended by themselves: no grace time was to be waited for";
 }
 
 TEST_F(FailureTest, WrongProgramsAreRefusedBeforeAnythingStarts) {

@@ -18,7 +18,7 @@
 namespace {
 
 using trireme::rendezvous::JobEnv;
-constexpr std::chrono::seconds kLong{60};
+constexpr std::chrono::seconds kLong{100};
 
 void say(const std::string& text) {
   const std::string line = text + "\n";

@@ -16,8 +16,8 @@ int main(int argc, char** argv) {
     return *code;
   }
   const auto env = trireme::rendezvous::detect_job_env();
-  const auto job = trireme::rendezvous::open_job_store(env, std::chrono::seconds(20));
-  job.store->barrier("all", env.world_size, std::chrono::seconds(20));
+  const auto job = trireme::rendezvous::open_job_store(env, std::chrono::seconds(100));
+  job.store->barrier("all", env.world_size, std::chrono::seconds(100));
   const char* told = std::getenv("SELF_PROGRAM");
   std::printf("%s: rank %d of %d %s\n", argv[0], env.rank, env.world_size, told != nullptr ? told : "untold");
   return argc > 2 && env.rank == 1 ? std::atoi(argv[2]) : 0;

@@ -94,29 +94,22 @@ TEST_F(SelfTest, ListensWhereItIsTold) {
   }
 }
 
-// Processor time rather than wall time: what other programs do must not decide.
-TEST_F(SelfTest, StartsInMilliseconds) {
+// Counted rather than timed: what a program loads and sets up before it does anything shows in the pages that it touches, whatever the
+// machine and its load. Measured: 133 and 348; a program with LibTorch touches more than ten thousand.
+TEST_F(SelfTest, StartsLight) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers take their own time";
+  GTEST_SKIP() << "sanitizers bring their own pages";
 #endif
-  const auto cost_ms = [&](const std::vector<std::string>& words) {
-    double best = 1e9;
-    for (int i = 0; i < 5; ++i) {
-      rusage before{};
-      rusage after{};
-      getrusage(RUSAGE_CHILDREN, &before);
-      EXPECT_EQ(run_program(words, options()).exit_code, 0);
-      getrusage(RUSAGE_CHILDREN, &after);
-      const auto sum_ms = [](const rusage& usage) {
-        return 1e3 * static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
-               1e-3 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec);
-      };
-      best = std::min(best, sum_ms(after) - sum_ms(before));
-    }
-    return best;
+  const auto num_page_faults = [&](const std::vector<std::string>& words) {
+    rusage before{};
+    rusage after{};
+    getrusage(RUSAGE_CHILDREN, &before);
+    EXPECT_EQ(run_program(words, options()).exit_code, 0);
+    getrusage(RUSAGE_CHILDREN, &after);
+    return after.ru_minflt + after.ru_majflt - before.ru_minflt - before.ru_majflt;
   };
-  EXPECT_LT(cost_ms({trireme_binary(), "--help"}), 10);
-  EXPECT_LT(cost_ms(command({"--nproc-per-node", "2", "true"})), 30);
+  EXPECT_LT(num_page_faults({trireme_binary(), "--help"}), 600);
+  EXPECT_LT(num_page_faults(command({"--nproc-per-node", "2", "true"})), 1500);
 }
 
 }  // namespace

@@ -12,7 +12,9 @@
 
 #include "base/str.h"
 #include "comm/group_state.h"
+#include "support/patience.h"
 #include "support/rank_processes.h"
+#include "support/temp_dir.h"
 #include "trireme/trireme.h"
 
 namespace trireme {
@@ -30,7 +32,7 @@ Group make_world(rendezvous::Store& store, int rank, int size) {
   options.rank = rank;
   options.global_ranks.resize(static_cast<size_t>(size));
   std::iota(options.global_ranks.begin(), options.global_ranks.end(), 0);
-  options.timeout = std::chrono::seconds(20);
+  options.timeout = trireme::test::kPatience;
   options.meeting = comm::make_store_meeting(borrowed, borrowed);
   return comm::make_group(options);
 }
@@ -143,8 +145,8 @@ float loss_after(const std::string& text, const std::string& what) {
 
 TEST(HelloDdp, TheFifteenLineProgramTrainsOnTwoRanksAndAlone) {
   const std::string bin = TRIREME_BIN_DIR;
-  const std::string run_dir =
-      (std::filesystem::temp_directory_path() / str("trireme_hello_", static_cast<int>(getpid()))).string();
+  const test::TempDir dir;
+  const std::string run_dir = dir / "run";
   const Output two = run(bin + "/trireme run --nproc-per-node 2 --run-dir " + run_dir + " " + bin + "/hello_ddp");
   EXPECT_EQ(two.status, 0);
   for (const int rank : {0, 1}) {
@@ -153,7 +155,6 @@ TEST(HelloDdp, TheFifteenLineProgramTrainsOnTwoRanksAndAlone) {
     EXPECT_LT(loss_after(two.text, who + "300"), 0.01F) << two.text;
   }
   EXPECT_TRUE(std::filesystem::exists(run_dir + "/trace/rank0.trace"));
-  std::filesystem::remove_all(run_dir);
   const Output alone = run(bin + "/hello_ddp");
   EXPECT_EQ(alone.status, 0);
   EXPECT_LT(loss_after(alone.text, "rank 0 step 300"), 0.01F) << alone.text;

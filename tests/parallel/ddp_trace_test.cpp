@@ -12,7 +12,9 @@
 #include "comm/transport/call_info.h"
 #include "profile/collective_trace.h"
 #include "support/count_own_allocations.h"
+#include "support/patience.h"
 #include "support/run_ranks.h"
+#include "support/temp_dir.h"
 #include "trireme/trireme.h"
 
 namespace trireme {
@@ -63,16 +65,14 @@ std::vector<profile::TraceRecord> buckets_of_step(const std::string& path, uint3
 // Backward cannot reach the first layer before the trace shows every earlier bucket as started; without overlap this
 // would never come true. Nothing here depends on speed.
 TEST(DdpOverlap, EveryBucketButTheLastStartsBeforeTheFirstLayersGradientIsReady) {
-  const std::filesystem::path folder =
-      std::filesystem::temp_directory_path() / str("trireme_overlap_", static_cast<int>(getpid()));
-  std::filesystem::create_directories(folder);
+  const test::TempDir folder;
   std::vector<GatedNet> nets;
   for (int i = 0; i < 2; ++i) nets.emplace_back();
   constexpr uint32_t kStep = 41;
   run_ranks(
       2,
       [&](Group& group) {
-        const std::string path = (folder / str("rank", group.rank(), ".trace")).string();
+        const std::string path = folder / str("rank", group.rank(), ".trace");
         DdpOptions options;
         options.first_bucket_bytes = int64_t{4} * (32 * 4 + 4);
         options.bucket_bytes = int64_t{4} * (32 * 32 + 32);
@@ -88,7 +88,7 @@ TEST(DdpOverlap, EveryBucketButTheLastStartsBeforeTheFirstLayersGradientIsReady)
         comm::barrier(group);
         bool overlapped = false;
         g_gate = [&] {
-          const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(15);
+          const auto deadline = std::chrono::steady_clock::now() + test::kPatience / 2;
           while (!overlapped && std::chrono::steady_clock::now() < deadline) {
             const auto records = buckets_of_step(path, kStep);
             overlapped = records.size() == 2 && records[1].started_ns != 0;
@@ -109,8 +109,7 @@ TEST(DdpOverlap, EveryBucketButTheLastStartsBeforeTheFirstLayersGradientIsReady)
         for (const auto& record : records)
           EXPECT_EQ(record.state, static_cast<uint32_t>(profile::CallState::kFinished));
       },
-      std::chrono::seconds(25), folder.string());
-  std::filesystem::remove_all(folder);
+      test::kPatience, folder.path());
   set_step(0);  // it is the process's: a repeated test must not find its own warm-up under this step
 }
 

@@ -23,6 +23,7 @@
 #include <utility>
 
 #include "parallel/kill_trials_phases.h"
+#include "support/patience.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/rendezvous/job_env.h"
 #include "trireme/trireme.h"
@@ -144,7 +145,7 @@ void train(const Plan& plan, int rank, Reporter& reporter) {
 
   reporter.begin(kInit);
   reporter.calling();
-  std::optional<trireme::Group> world = trireme::init({.timeout = std::chrono::seconds(30)});
+  std::optional<trireme::Group> world = trireme::init({.timeout = trireme::test::kPatience});
   reporter.end(kInit);
 
   reporter.begin(kFirstCollective);

@@ -2,6 +2,7 @@
 //   - every survivor gets kPeerLost naming that rank within 1 s of the death, or of the beginning of its next call. Only in the trials of
 //     teardown in which no call is left may it end with 0 instead;
 //   - the launcher names that rank and SIGKILL within 1 s of the death, on stderr and then in failure.json;
+// (both in seconds of support/pulse_clock.h; the table has milliseconds of the steady clock)
 //   - nothing is left: no process, no file in /dev/shm or TMPDIR, nothing unknown in the run folder, and the newest checkpoint is whole and the
 //     last that was saved, or the one that was being saved. Leftovers of a killed save go with the next one.
 // Moments are drawn over the length of the phase, as runs with as many ranks had it that got to its end.
@@ -34,6 +35,8 @@
 #include "base/str.h"
 #include "checkpoint/folder/folder.h"
 #include "parallel/kill_trials_phases.h"
+#include "support/patience.h"
+#include "support/pulse_clock.h"
 #include "support/soak.h"
 #include "support/subprocess.h"
 #include "support/temp_dir.h"
@@ -46,13 +49,15 @@ using Clock = std::chrono::steady_clock;  // CLOCK_MONOTONIC, which the ranks re
 using ::testing::ContainsRegex;
 
 constexpr int kTrialsPerPhase = 20;
-constexpr double kLimitMs = 1000;
+constexpr double kLimit_s = 1;
 
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch()).count();
 }
 
 double ms_between(int64_t from_ns, int64_t to_ns) { return static_cast<double>(to_ns - from_ns) * 1e-6; }
+
+Clock::time_point time_of(int64_t ns) { return Clock::time_point(std::chrono::nanoseconds(ns)); }
 
 std::set<std::string> names_below(const std::string& folder) {
   std::set<std::string> names;
@@ -100,7 +105,7 @@ class Job {
     events_ = open(at(kEvents).c_str(), O_RDWR | O_NONBLOCK | O_CLOEXEC);
     const std::string bin = TRIREME_BIN_DIR;
     // A long report-grace, so that a rank that is slow to notice is seen being slow.
-    std::vector<std::string> command{bin + "/trireme", "run", "--report-grace", "5", "--run-dir", dir_ / "run"};
+    std::vector<std::string> command{bin + "/trireme", "run", "--report-grace", "30", "--run-dir", dir_ / "run"};
     command.insert(command.end(), {"--nproc-per-node", std::to_string(trial.num_ranks)});
     command.insert(command.end(), {bin + "/parallel_kill_rank", dir_.path()});
     if (trial.victim >= 0) {
@@ -128,7 +133,7 @@ class Job {
 
   /// Reads events until `count` lines have had this word.
   [[nodiscard]] bool await(const std::string& word, int count) {
-    const auto deadline = Clock::now() + std::chrono::seconds(20);
+    const auto deadline = Clock::now() + test::kPatience;
     while (num_[word] < count) {
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
       pollfd item{events_, POLLIN, 0};
@@ -277,7 +282,8 @@ class KillTrials : public ::testing::Test {
     row.inside += victim.inside ? 1 : 0;
     const double launcher_ms = ms_between(victim.death_ns, reported_ns);
     row.launcher_ms.push_back(launcher_ms);
-    EXPECT_LT(launcher_ms, kLimitMs);
+    EXPECT_LT(pulses_.seconds_between(time_of(victim.death_ns), time_of(reported_ns)), kLimit_s)
+        << launcher_ms << " ms";
     expect_report(job, trial);
     for (int rank = 0; rank < trial.num_ranks; ++rank) {
       if (rank != trial.victim) expect_named(job, trial, rank);
@@ -311,9 +317,10 @@ class KillTrials : public ::testing::Test {
     }
     EXPECT_EQ(story.lost->kind, "kPeerLost") << story.lost->text;
     EXPECT_THAT(story.lost->text, ContainsRegex(str("rank ", trial.victim, "[^0-9/]")));
-    const double ms =
-        ms_between(std::max(job.story(trial.victim).death_ns, story.lost->call_began_ns), story.lost->at_ns);
-    EXPECT_LT(ms, kLimitMs) << story.lost->text;
+    const int64_t from_ns = std::max(job.story(trial.victim).death_ns, story.lost->call_began_ns);
+    const double ms = ms_between(from_ns, story.lost->at_ns);
+    EXPECT_LT(pulses_.seconds_between(time_of(from_ns), time_of(story.lost->at_ns)), kLimit_s)
+        << ms << " ms: " << story.lost->text;
     rows_[trial.phase].survivors_ms.push_back(ms);
   }
 
@@ -367,6 +374,7 @@ class KillTrials : public ::testing::Test {
                             [&](float value) { return value == static_cast<float>(read->step); }));
   }
 
+  test::PulseClock pulses_;
   std::map<int, Lengths> lengths_;
   std::array<Row, kNumPhases> rows_;
 };
@@ -394,14 +402,16 @@ std::vector<Trial> make_trials(std::mt19937& random) {
   return trials;
 }
 
-/// Two trials of each phase: one that kills rank 0, one that kills another.
+/// Two trials of each phase: one that kills rank 0 of two, one that kills another of three. Four ranks are for the whole table: loading
+/// LibTorch is most of a trial, and each rank does it.
 std::vector<Trial> sample(const std::vector<Trial>& all, std::mt19937& random) {
   std::vector<Trial> some;
   for (int phase = 0; phase < kNumPhases; ++phase) {
     for (const bool rank0 : {true, false}) {
       std::vector<Trial> candidates;
-      std::copy_if(all.begin(), all.end(), std::back_inserter(candidates),
-                   [&](const Trial& trial) { return trial.phase == phase && (trial.victim == 0) == rank0; });
+      std::copy_if(all.begin(), all.end(), std::back_inserter(candidates), [&](const Trial& trial) {
+        return trial.phase == phase && (trial.victim == 0) == rank0 && trial.num_ranks == (rank0 ? 2 : 3);
+      });
       some.push_back(candidates[random() % candidates.size()]);
     }
   }

@@ -7,7 +7,7 @@
 #include <fstream>
 #include <iterator>
 
-#include "support/temp_folder.h"
+#include "support/temp_dir.h"
 
 namespace trireme::profile {
 namespace {
@@ -25,7 +25,7 @@ void log_steps(MetricsLog& log, int from, int to) {
 }
 
 TEST(MetricsLog, WritesOneObjectALine) {
-  const test::TempFolder folder;
+  const test::TempDir folder;
   MetricsLog log(folder / "m.jsonl");
   log_steps(log, 2, 3);
   EXPECT_EQ(
@@ -34,7 +34,7 @@ TEST(MetricsLog, WritesOneObjectALine) {
 }
 
 TEST(MetricsLog, ResumedLogEqualsTheUninterruptedOne) {
-  const test::TempFolder folder;
+  const test::TempDir folder;
   {
     MetricsLog whole(folder / "whole");
     log_steps(whole, 1, 20);

@@ -10,7 +10,7 @@
 #include <iterator>
 
 #include "base/crc32c.h"
-#include "support/temp_folder.h"
+#include "support/temp_dir.h"
 #include "trireme/base/error.h"
 
 namespace trireme::profile {
@@ -39,7 +39,7 @@ uint64_t number(const std::string& text, size_t at, size_t size) {
 }
 
 TEST(TensorBoardEvents, FramesRecordsThatACheckedReaderWalksThrough) {
-  const test::TempFolder folder;
+  const test::TempDir folder;
   std::string path;
   {
     TensorBoardWriter writer(folder / "a/b");

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "profile/trace_oracle.h"
+#include "support/stepped_child.h"
 #include "support/temp_dir.h"
 
 namespace trireme::profile {
@@ -79,42 +80,38 @@ TEST(TraceKill, WhatAKilledWriterLeftIsWhole) {
               static_cast<unsigned long long>(torn));
 }
 
-// A file that is half made has nobody who would remove it, so it must not have a name yet.
+// A file that is half made has nobody who would remove it, so it must not have a name yet. Killed before each of its system calls on files.
 TEST(TraceKill, AWriterKilledWhileItOpensLeavesATraceOrNothing) {
   const test::TempDir dir;
   const int nameless = open(dir.path().c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
   if (nameless < 0) GTEST_SKIP() << dir.path() << " is on a file system without O_TMPFILE";
   close(nameless);
-  const uint32_t seed = 11;
-  std::mt19937 random(seed);
   int without = 0;
-  for (int trial = 0; trial < 40; ++trial) {
-    const std::string folder = dir / std::to_string(trial);
+  for (int call = 1;; ++call) {
+    const std::string folder = dir / std::to_string(call);
     std::filesystem::create_directory(folder);
-    int ready[2];
-    ASSERT_EQ(pipe(ready), 0);
-    const pid_t child = fork();
-    ASSERT_GE(child, 0);
-    if (child == 0) {
-      (void)!::write(ready[1], "r", 1);
-      const auto trace = open_collective_trace({.path = folder + "/trace", .rank = 0, .capacity = 1 << 16});
-      while (true) pause();
-    }
-    close(ready[1]);
-    char byte = 0;
-    EXPECT_EQ(::read(ready[0], &byte, 1), 1);
-    close(ready[0]);
-    const auto until = std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 6000);
-    while (std::chrono::steady_clock::now() < until) {
-    }
-    kill(child, SIGKILL);
-    waitpid(child, nullptr, 0);
-    if (!std::filesystem::exists(folder + "/trace")) ++without;
+    const test::SteppedChild child = test::run_stepped(
+        [&] {
+          (void)open_collective_trace({.path = folder + "/trace", .rank = 0, .capacity = 1 << 10});
+          return 0;
+        },
+        {.call = call});
+    if (!child.unavailable.empty()) GTEST_SKIP() << child.unavailable;
+    const bool there = std::filesystem::exists(folder + "/trace");
     for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-      EXPECT_EQ(entry.path().filename(), "trace") << "seed " << seed << " trial " << trial;
+      EXPECT_EQ(entry.path().filename(), "trace") << "killed before call " << call << ", " << child.calls.back();
+    }
+    if (!child.killed) {
+      EXPECT_EQ(child.exit_code, 0);
+      EXPECT_TRUE(there);
+      break;
+    }
+    without += there ? 0 : 1;
+    if (there) {
+      EXPECT_TRUE(read_collective_trace(folder + "/trace").ok()) << "killed before call " << call;
     }
   }
-  EXPECT_GT(without, 0) << "all kills came too late";
+  EXPECT_GE(without, 3) << "it is opened, filled and named";
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 
 #include "rendezvous/socket.h"
 #include "rendezvous/wire.h"
+#include "support/patience.h"
 #include "trireme/base/error.h"
 #include "trireme/rendezvous/store.h"
 
@@ -21,7 +22,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using wire::Query;
-constexpr milliseconds kLong{10'000};
+constexpr milliseconds kLong = trireme::test::kPatience;
 
 class HostileClientTest : public testing::Test {
  protected:
@@ -52,7 +53,7 @@ class HostileClientTest : public testing::Test {
     char buffer[4096];
     while (true) {
       pollfd item{fd.get(), POLLIN, 0};
-      if (poll(&item, 1, 10'000) <= 0) return false;
+      if (poll(&item, 1, static_cast<int>(kLong.count())) <= 0) return false;
       if (recv(fd.get(), buffer, sizeof(buffer), 0) <= 0) return true;
     }
   }

@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "rendezvous/nodelist.h"
+#include "support/patience.h"
 #include "trireme/base/error.h"
 
 namespace trireme::rendezvous {
@@ -73,9 +74,9 @@ TEST(JobEnv, NothingIsAWorldOfOne) {
   const JobEnv job = detect({});
   EXPECT_EQ(job.world_size, 1);
   EXPECT_EQ(job.source, "none");
-  const JobStore store = open_job_store(job, std::chrono::seconds(1));
+  const JobStore store = open_job_store(job, test::kPatience);
   store.store->set("a", "b");
-  EXPECT_EQ(store.store->get("a", std::chrono::seconds(1)), "b");
+  EXPECT_EQ(store.store->get("a", test::kPatience), "b");
   EXPECT_EQ(store.server, nullptr);
 }
 
@@ -164,10 +165,10 @@ TEST(JobStore, RanksWithoutALauncherMeetThroughRankZero) {
     ranks.push_back(std::async(std::launch::async, [&base, rank] {
       const std::string number = std::to_string(rank);
       const JobEnv job = detect(with(base, {{"OMPI_COMM_WORLD_RANK", number}, {"OMPI_COMM_WORLD_LOCAL_RANK", number}}));
-      JobStore store = open_job_store(job, std::chrono::seconds(10));
+      JobStore store = open_job_store(job, test::kPatience);
       if (rank == 1) store.store->set("from", "rank 1");
-      std::string got = store.store->get("from", std::chrono::seconds(10));
-      store.store->barrier("end", 3, std::chrono::seconds(10));
+      std::string got = store.store->get("from", test::kPatience);
+      store.store->barrier("end", 3, test::kPatience);
       return std::pair(std::move(got), std::move(store));
     }));
   }

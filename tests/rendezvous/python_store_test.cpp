@@ -7,6 +7,7 @@
 #include <fstream>
 #include <thread>
 
+#include "support/patience.h"
 #include "support/subprocess.h"
 #include "trireme/base/error.h"
 #include "trireme/rendezvous/store.h"
@@ -16,7 +17,7 @@ namespace {
 
 using std::chrono::milliseconds;
 using trireme::testing::Subprocess;
-constexpr milliseconds kLong{20'000};
+constexpr milliseconds kLong = trireme::test::kPatience;
 
 std::string python() {
   const char* venv = TRIREME_SOURCE_DIR "/.venv/bin/python";
@@ -36,7 +37,7 @@ class PythonStoreTest : public ::testing::Test {
     const std::string head =
         "import datetime, threading, sys\n"
         "import torch.distributed as d\n"
-        "def connect(port): return d.TCPStore('127.0.0.1', port, None, False, datetime.timedelta(seconds=20), False)\n"
+        "def connect(port): return d.TCPStore('127.0.0.1', port, None, False, datetime.timedelta(seconds=100), False)\n"
         "def name(call):\n"
         "  try: call()\n"
         "  except Exception as e: return type(e).__name__\n"
@@ -76,7 +77,7 @@ big = b'y' * (8 << 20); s.set('big', big); assert s.get('big') == big
 p = d.PrefixStore('pre', s); p.set('k', 'v'); assert s.get('pre/k') == b'v'
 s.set('done', 'all asserted'); s.get('done')
 )");
-  EXPECT_EQ(client->wait(std::chrono::seconds(50)), 0) << client->err();
+  EXPECT_EQ(client->wait(kLong), 0) << client->err();
   EXPECT_EQ(store->get("done", milliseconds(0)), "all asserted");
   EXPECT_EQ(store->get("pre/k", milliseconds(0)), "v");
 }
@@ -84,15 +85,15 @@ s.set('done', 'all asserted'); s.get('done')
 TEST_F(PythonStoreTest, OurClientUnderstandsItsServers) {
   for (const char* backend : {"True", "False"}) {
     SCOPED_TRACE(std::string("use_libuv=") + backend);
-    const auto python = start(std::string("s = d.TCPStore('127.0.0.1', 0, None, True, datetime.timedelta(seconds=20), "
+    const auto python = start(std::string("s = d.TCPStore('127.0.0.1', 0, None, True, datetime.timedelta(seconds=100), "
                                           "False, use_libuv=") +
                               backend + R"()
 s.set('theirs', 'from Python')
 print('port', s.port, flush=True)
 assert s.get('ours') == b'from\x00C++'
-s.wait(['end'], datetime.timedelta(seconds=40))
+s.wait(['end'], datetime.timedelta(seconds=100))
 )");
-    ASSERT_TRUE(python->await_output("\n", 1, std::chrono::seconds(40))) << python->err();
+    ASSERT_TRUE(python->await_output("\n", 1, kLong)) << python->err();
     const int port = std::stoi(python->out().substr(5));
     const auto store = connect_tcp_store("localhost", port, kLong);
     const auto other = connect_tcp_store("127.0.0.1", port, kLong);
@@ -142,7 +143,7 @@ s.wait(['end'], datetime.timedelta(seconds=40))
       EXPECT_EQ(store->queue_pop("q", kLong), "2");
     }
     store->set("end", "");
-    EXPECT_EQ(python->wait(std::chrono::seconds(40)), 0) << python->err();
+    EXPECT_EQ(python->wait(kLong), 0) << python->err();
   }
 }
 

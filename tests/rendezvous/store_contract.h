@@ -6,6 +6,7 @@
 #include <memory>
 #include <string>
 
+#include "support/patience.h"
 #include "trireme/rendezvous/store.h"
 
 namespace trireme::rendezvous {
@@ -28,9 +29,7 @@ inline StoreUnderTest make_store(const std::string& kind) {
     if (kind == "local") {
       made.another = [server] { return server->local(); };
     } else {
-      made.another = [server] {
-        return connect_tcp_store("127.0.0.1", server->port(), std::chrono::milliseconds(5000));
-      };
+      made.another = [server] { return connect_tcp_store("127.0.0.1", server->port(), trireme::test::kPatience); };
     }
   }
   made.store = made.another();

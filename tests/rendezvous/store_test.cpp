@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "rendezvous/store_contract.h"
+#include "support/patience.h"
 #include "trireme/base/error.h"
 
 namespace trireme::rendezvous {
@@ -17,7 +18,7 @@ namespace {
 using std::chrono::milliseconds;
 using testing::AllOf;
 using testing::HasSubstr;
-constexpr milliseconds kLong{5000};
+constexpr milliseconds kLong = trireme::test::kPatience;
 
 template <typename Call>
 Error error_of(Call&& call) {
@@ -95,11 +96,11 @@ TEST_P(StoreTest, QueuesAreFirstInFirstOut) {
 TEST_P(StoreTest, WaitReturnsWhenTheLastKeyIsSetByAnother) {
   const auto other = made_.another();
   const std::vector<std::string> keys{"a", "b"};
-  auto waiting = std::async(std::launch::async, [&] { store_.wait(keys, milliseconds(20'000)); });
+  auto waiting = std::async(std::launch::async, [&] { store_.wait(keys, kLong); });
   other->set("a", "1");
   other->add("b", 1);
   EXPECT_NO_THROW(waiting.get());
-  auto popping = std::async(std::launch::async, [&] { return store_.queue_pop("q", milliseconds(20'000)); });
+  auto popping = std::async(std::launch::async, [&] { return store_.queue_pop("q", kLong); });
   other->queue_push("q", "late");
   EXPECT_EQ(popping.get(), "late");
 }
@@ -123,9 +124,9 @@ TEST_P(StoreTest, BarrierLetsAllThroughWithTheLast) {
     const std::string key = "barrier" + std::to_string(round);
     std::vector<std::future<void>> ranks;
     for (int rank = 0; rank < 2; ++rank) {
-      ranks.push_back(std::async(std::launch::async, [&] { made_.another()->barrier(key, 3, milliseconds(20'000)); }));
+      ranks.push_back(std::async(std::launch::async, [&] { made_.another()->barrier(key, 3, kLong); }));
     }
-    store_.barrier(key, 3, milliseconds(20'000));
+    store_.barrier(key, 3, kLong);
     for (auto& rank : ranks) EXPECT_NO_THROW(rank.get());
   }
   const Error error = error_of([&] { store_.barrier("alone", 2, milliseconds(30)); });
@@ -136,7 +137,7 @@ TEST_P(StoreTest, BarrierLetsAllThroughWithTheLast) {
 TEST_P(StoreTest, GetUnlessDeadNamesTheDead) {
   const auto other = made_.another();
   auto waiting = std::async(std::launch::async, [&] {
-    return error_of([&] { (void)get_unless_dead(store_, store_, "never", milliseconds(20'000), "comm.init"); });
+    return error_of([&] { (void)get_unless_dead(store_, store_, "never", kLong, "comm.init"); });
   });
   other->set(kDeathNoticeKey, "rank 3 (pid 411): SIGKILL");
   const Error error = waiting.get();
@@ -180,8 +181,7 @@ TEST(TcpStoreClient, TellsWhyItCannotConnect) {
 TEST(TcpStoreClient, SaysThatTheServerIsGone) {
   auto server = start_tcp_store_server({});
   const auto client = connect_tcp_store("127.0.0.1", server->port(), kLong);
-  auto waiting = std::async(std::launch::async,
-                            [&] { return error_of([&] { (void)client->get("never", milliseconds(20'000)); }); });
+  auto waiting = std::async(std::launch::async, [&] { return error_of([&] { (void)client->get("never", kLong); }); });
   const auto second = connect_tcp_store("127.0.0.1", server->port(), kLong);
   server.reset();
   const Error error = waiting.get();

@@ -7,19 +7,23 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cinttypes>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 
 #include "base/str.h"
+#include "support/patience.h"
+#include "support/pulse_clock.h"
 
 namespace trireme::testing {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 
-double now_s() { return std::chrono::duration<double>(Clock::now().time_since_epoch()).count(); }
+// Lines from child to parent: "mark NAME" and "end TICKS KIND TEXT", the time in ticks of the steady clock.
+int64_t now_ticks() { return Clock::now().time_since_epoch().count(); }
 
-// Lines from child to parent: "mark NAME" and "end SECONDS KIND TEXT".
 void write_line(int fd, const std::string& line) {
   const std::string text = line + "\n";
   size_t done = 0;
@@ -43,7 +47,8 @@ struct RankProcesses::Impl {
   std::vector<Child> children;
   std::unique_ptr<rendezvous::TcpStoreServer> server;
   std::shared_ptr<rendezvous::Store> local;
-  double killed_at_s = -1;
+  std::optional<test::PulseClock> pulses;
+  std::optional<Clock::time_point> killed_at;
 
   // Takes in what the child has said; false at the end of its pipe.
   bool read_some(Child& child, std::chrono::milliseconds wait) {
@@ -75,17 +80,16 @@ RankProcesses::RankProcesses(int size, const Body& body) : impl_(std::make_uniqu
       if (read(to_child[0], &port, sizeof(port)) != static_cast<ssize_t>(sizeof(port))) _exit(8);
       const int fd = to_parent[1];
       try {
-        const auto store = rendezvous::connect_tcp_store("127.0.0.1", port, std::chrono::seconds(10));
+        const auto store = rendezvous::connect_tcp_store("127.0.0.1", port, test::kPatience);
         body(rank, *store, [fd](const std::string& mark) { write_line(fd, "mark " + mark); });
-        write_line(fd, str("end ", std::fixed, now_s(), " -1 "));
+        write_line(fd, str("end ", now_ticks(), " -1 "));
         _exit(0);
       } catch (const Error& error) {
         std::string text = error.what();
         for (char& c : text) c = c == '\n' ? ' ' : c;
-        write_line(fd, str("end ", std::fixed, now_s(), " ", static_cast<int>(error.kind()), " ", text));
+        write_line(fd, str("end ", now_ticks(), " ", static_cast<int>(error.kind()), " ", text));
       } catch (const std::exception& error) {
-        write_line(fd,
-                   str("end ", std::fixed, now_s(), " ", static_cast<int>(ErrorKind::kInternal), " ", error.what()));
+        write_line(fd, str("end ", now_ticks(), " ", static_cast<int>(ErrorKind::kInternal), " ", error.what()));
       }
       _exit(1);
     }
@@ -97,6 +101,7 @@ RankProcesses::RankProcesses(int size, const Body& body) : impl_(std::make_uniqu
     impl_->children.push_back(std::move(child));
     port_writers.push_back(to_child[1]);
   }
+  impl_->pulses.emplace();
   impl_->server = rendezvous::start_tcp_store_server({});
   impl_->local = impl_->server->local();
   const int port = impl_->server->port();
@@ -119,7 +124,7 @@ RankProcesses::~RankProcesses() {
 
 void RankProcesses::await_mark(int rank, const std::string& mark) {
   Impl::Child& child = impl_->children.at(static_cast<size_t>(rank));
-  const auto deadline = Clock::now() + std::chrono::seconds(20);
+  const auto deadline = Clock::now() + test::kPatience;
   while (Clock::now() < deadline) {
     for (const std::string& line : child.lines) {
       if (line == "mark " + mark) return;
@@ -131,8 +136,8 @@ void RankProcesses::await_mark(int rank, const std::string& mark) {
 }
 
 void RankProcesses::kill(int rank, int signal) {
-  impl_->killed_at_s = now_s();
   ::kill(pid(rank), signal);
+  impl_->killed_at = Clock::now();
 }
 
 int RankProcesses::pid(int rank) const { return impl_->children.at(static_cast<size_t>(rank)).pid; }
@@ -141,7 +146,7 @@ rendezvous::Store& RankProcesses::store() { return *impl_->local; }
 
 std::vector<ProcessOutcome> RankProcesses::join() {
   std::vector<ProcessOutcome> outcomes;
-  const auto deadline = Clock::now() + std::chrono::seconds(30);
+  const auto deadline = Clock::now() + test::kPatience;
   for (Impl::Child& child : impl_->children) {
     while (impl_->read_some(child, std::chrono::milliseconds(100))) {
       if (Clock::now() < deadline) continue;
@@ -154,15 +159,18 @@ std::vector<ProcessOutcome> RankProcesses::join() {
     ProcessOutcome outcome;
     outcome.signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
     for (const std::string& line : child.lines) {
-      double end_s = 0;
+      int64_t end_ticks = 0;
       int kind = 0;
       int text_at = 0;
-      if (std::sscanf(line.c_str(), "end %lf %d %n", &end_s, &kind, &text_at) < 2) continue;
+      if (std::sscanf(line.c_str(), "end %" SCNd64 " %d %n", &end_ticks, &kind, &text_at) < 2) continue;
       if (kind >= 0) {
         outcome.kind = static_cast<ErrorKind>(kind);
         outcome.error = line.substr(static_cast<size_t>(text_at));
       }
-      if (impl_->killed_at_s >= 0) outcome.error_after_kill_s = end_s - impl_->killed_at_s;
+      if (impl_->killed_at) {
+        outcome.error_after_kill_s =
+            impl_->pulses->seconds_between(*impl_->killed_at, Clock::time_point(Clock::duration(end_ticks)));
+      }
     }
     outcomes.push_back(outcome);
   }

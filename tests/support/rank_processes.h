@@ -18,8 +18,8 @@ struct ProcessOutcome {
   std::string error;  ///< what() of what its function threw
   ErrorKind kind = ErrorKind::kInternal;
   int signal = 0;  ///< that ended it, or 0
-  double error_after_kill_s =
-      -1;  ///< from the last kill() to the end of this rank's function; -1 when nobody was killed
+  /// From the return of the last kill() to the end of this rank's function, on a PulseClock; -1 when nobody was killed.
+  double error_after_kill_s = -1;
 };
 
 /// The parent's hand on the ranks while they run.
@@ -35,13 +35,13 @@ class RankProcesses {
   RankProcesses(const RankProcesses&) = delete;
   RankProcesses& operator=(const RankProcesses&) = delete;
 
-  /// Waits until this rank has reached the mark; fails the test after 20 s.
+  /// Waits until this rank has reached the mark; fails the test after kPatience.
   void await_mark(int rank, const std::string& mark);
   void kill(int rank, int signal = SIGKILL);
   [[nodiscard]] int pid(int rank) const;
   /// The store that the parent serves, seen from the parent.
   [[nodiscard]] rendezvous::Store& store();
-  /// Waits for all, at most 30 s (then kills them and fails the test).
+  /// Waits for all, at most kPatience (then kills them and fails the test).
   [[nodiscard]] std::vector<ProcessOutcome> join();
 
  private:

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "comm/group_state.h"
+#include "support/patience.h"
 
 namespace trireme::test {
 
@@ -17,8 +18,8 @@ using RankFunction = std::function<void(comm::Group&)>;
 
 /// Every rank that throws is reported as a failure. A rank leaves its group when its function ends, so the others do
 /// not wait for it.
-inline void run_ranks(int size, const RankFunction& function,
-                      std::chrono::milliseconds timeout = std::chrono::seconds(20), const std::string& trace_dir = {}) {
+inline void run_ranks(int size, const RankFunction& function, std::chrono::milliseconds timeout = test::kPatience,
+                      const std::string& trace_dir = {}) {
   std::vector<comm::Group> groups = comm::make_thread_groups(size, timeout, trace_dir);
   std::vector<std::exception_ptr> errors(static_cast<size_t>(size));
   std::vector<std::thread> threads;

@@ -119,13 +119,11 @@ int Subprocess::wait(Milliseconds limit) {
 }
 
 Finished run_program(const std::vector<std::string>& command, const Subprocess::Options& options) {
-  const auto start = Clock::now();
   Subprocess program(command, options);
   Finished finished;
   finished.exit_code = program.wait();
   finished.out = program.out();
   finished.err = program.err();
-  finished.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return finished;
 }
 

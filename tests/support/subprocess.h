@@ -9,6 +9,8 @@
 #include <string>
 #include <vector>
 
+#include "support/patience.h"
+
 namespace trireme::testing {
 
 /// Thread safety  none. Lifetime  the destructor kills the program and waits for it.
@@ -30,9 +32,9 @@ class Subprocess {
 
   /// Reads until `text` has come `times` times on stdout or stderr together; false when `limit` passes or both end.
   [[nodiscard]] bool await_output(const std::string& text, int times = 1,
-                                  std::chrono::milliseconds limit = std::chrono::seconds(20));
+                                  std::chrono::milliseconds limit = test::kPatience);
   /// Reads on until the program has ended. Exit code, 128 + signal when it was killed, -1 after `limit` (then it is killed).
-  int wait(std::chrono::milliseconds limit = std::chrono::seconds(30));
+  int wait(std::chrono::milliseconds limit = test::kPatience);
 
   [[nodiscard]] const std::string& out() const { return text_[0]; }
   [[nodiscard]] const std::string& err() const { return text_[1]; }
@@ -53,7 +55,6 @@ struct Finished {
   int exit_code = 0;
   std::string out;
   std::string err;
-  double seconds = 0;
 };
 [[nodiscard]] Finished run_program(const std::vector<std::string>& command,
                                    const Subprocess::Options& options = Subprocess::Options{});
@@ -66,7 +67,7 @@ class Tag {
   /// Processes that carry it now, zombies left out.
   [[nodiscard]] std::vector<pid_t> processes() const;
   /// Waits for the ends of all that carry it. The number that is left after `limit`.
-  [[nodiscard]] int await_none(std::chrono::milliseconds limit = std::chrono::seconds(10)) const;
+  [[nodiscard]] int await_none(std::chrono::milliseconds limit = test::kPatience) const;
 
  private:
   std::string value_;

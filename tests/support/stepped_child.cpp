@@ -1,4 +1,4 @@
-#include "checkpoint/stepped_child.h"
+#include "support/stepped_child.h"
 
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
@@ -30,6 +30,12 @@ const char* file_call(long number) {
     case SYS_write:
     case SYS_writev:
       return "write";
+    case SYS_ftruncate:
+    case SYS_fallocate:
+      return "allocate";
+    case SYS_link:
+    case SYS_linkat:
+      return "link";
     case SYS_fsync:
     case SYS_fdatasync:
       return "fsync";

@@ -19,7 +19,7 @@ struct SteppedChild {
   std::string unavailable;  ///< why such a child could not be had; the rest means nothing then
 };
 
-/// Opening, locking, writing, syncing, renaming and removing count; memory, signals and the like do not.
+/// Opening, locking, allocating, writing, syncing, naming and removing count; memory, signals and the like do not.
 [[nodiscard]] SteppedChild run_stepped(const std::function<int()>& body, const Strike& strike = {});
 
 }  // namespace trireme::test
