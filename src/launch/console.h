@@ -9,7 +9,7 @@
 #include <string>
 #include <thread>
 
-#include "rendezvous/socket.h"
+#include "base/fd.h"
 
 namespace trireme::launch {
 
@@ -44,7 +44,7 @@ class Console {
   void write_some(Queue& queue);
 
   int room_fd_;
-  rendezvous::Fd wake_;
+  Fd wake_;
   bool same_place_ = false;
   std::array<size_t, 3> chunk_bytes_{};  ///< by fd: what a writable stream takes without blocking
   std::mutex mutex_;

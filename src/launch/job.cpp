@@ -46,7 +46,7 @@ class SignalScope {
       if (now.sa_handler != SIG_IGN) sigaddset(&set, signal);
     }
     pthread_sigmask(SIG_BLOCK, &set, &mask_before_);
-    fd_ = rendezvous::Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+    fd_ = Fd(signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
     struct sigaction ignore{};
     ignore.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &ignore, &pipe_before_);
@@ -62,7 +62,7 @@ class SignalScope {
   [[nodiscard]] bool pipe_was_default() const { return pipe_before_.sa_handler != SIG_IGN; }
 
  private:
-  rendezvous::Fd fd_;
+  Fd fd_;
   sigset_t mask_before_{};
   struct sigaction pipe_before_{};
 };
@@ -129,7 +129,7 @@ JobResult run_job(const JobSpec& spec) {
   {
     const SignalScope signals(spec.forwarded_signals);
     const FileLimitScope files(spec.num_ranks);
-    const rendezvous::Fd room(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+    const Fd room(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     Console console(room.get());
     const SupervisorContext context{
         spec, console, room.get(), signals.fd(), {signals.pipe_was_default(), files.before()}, read_oom_kills()};

@@ -15,8 +15,6 @@
 namespace trireme::launch {
 namespace {
 
-using rendezvous::Fd;
-
 Show show_of(const std::map<int, Show>& by_rank, int rank) {
   const auto it = by_rank.find(rank);
   return it == by_rank.end() ? Show::kLines : it->second;

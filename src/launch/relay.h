@@ -8,18 +8,18 @@
 #include <string_view>
 #include <vector>
 
+#include "base/fd.h"
 #include "launch/console.h"
 #include "launch/job.h"
 #include "launch/line_splitter.h"
-#include "rendezvous/socket.h"
 
 namespace trireme::launch {
 
 /// One stream of one rank.
 struct Stream {
-  rendezvous::Fd read_end;
-  rendezvous::Fd write_end;  ///< handed to the rank, then closed here
-  rendezvous::Fd log;
+  Fd read_end;
+  Fd write_end;  ///< handed to the rank, then closed here
+  Fd log;
   int console_fd = 1;
   Show show = Show::kLines;
   LineSplitter lines{""};

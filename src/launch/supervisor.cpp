@@ -74,7 +74,7 @@ void Supervisor::start(rendezvous::ListenSocket socket) {
       spec_, attempt_.run_dir,
       str(date_and_time("%Y-%m-%d %H:%M:%S"), " job ", attempt_.job_id, ", attempt ", attempt_.number + 1),
       context_.console);
-  const rendezvous::Fd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  const Fd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
   const std::string executable = spec_.executable.empty() ? find_program(spec_.command.front()) : spec_.executable;
   std::vector<RankStart> ranks;
   for (int rank = 0; rank < spec_.num_ranks; ++rank) {

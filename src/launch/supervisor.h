@@ -77,7 +77,7 @@ class Supervisor {
   std::unique_ptr<Relay> relay_;
   std::unique_ptr<rendezvous::TcpStoreServer> server_;
   Guardian guardian_;
-  rendezvous::Fd epoll_;
+  Fd epoll_;
   Phase phase_ = Phase::kRunning;
   Clock::time_point deadline_ = Clock::time_point::max();
   Clock::time_point started_;

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <fstream>
 
+#include "base/fd.h"
 #include "base/str.h"
 #include "profile/collective_trace.h"
 #include "profile/trace_decode.h"
@@ -28,19 +29,14 @@ class File {
  public:
   // O_NONBLOCK: opening a pipe that has this name must not hang.
   explicit File(const std::string& path) : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY)) {}
-  ~File() {
-    if (fd_ >= 0) close(fd_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
-  [[nodiscard]] bool ok() const { return fd_ >= 0; }
-  [[nodiscard]] int fd() const { return fd_; }
+  [[nodiscard]] bool ok() const { return static_cast<bool>(fd_); }
+  [[nodiscard]] int fd() const { return fd_.get(); }
 
   /// Bytes read; fewer than asked for at the end of the file.
   size_t read_at(size_t offset, char* out, size_t bytes) const {
     size_t done = 0;
     while (done < bytes) {
-      const ssize_t n = pread(fd_, out + done, bytes - done, static_cast<off_t>(offset + done));
+      const ssize_t n = pread(fd_.get(), out + done, bytes - done, static_cast<off_t>(offset + done));
       if (n < 0 && errno == EINTR) continue;
       if (n <= 0) break;
       done += static_cast<size_t>(n);
@@ -49,7 +45,7 @@ class File {
   }
 
  private:
-  int fd_;
+  Fd fd_;
 };
 
 Reason reject(const std::string& path, const std::string& why) {

@@ -77,11 +77,6 @@ int connect_one(const addrinfo& address, Clock::time_point deadline, Fd& out) {
 
 }  // namespace
 
-void Fd::reset(int fd) {
-  if (fd_ >= 0) close(fd_);
-  fd_ = fd;
-}
-
 std::string endpoint(const std::string& host, int port) {
   const std::string name = without_brackets(host);
   return name.find(':') == std::string::npos ? str(name, ':', port) : str('[', name, "]:", port);

@@ -3,32 +3,10 @@
 
 #include <chrono>
 #include <string>
-#include <utility>
+
+#include "base/fd.h"
 
 namespace trireme::rendezvous {
-
-/// Owns a file descriptor.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    if (this != &other) reset(std::exchange(other.fd_, -1));
-    return *this;
-  }
-  Fd(const Fd&) = delete;
-  Fd& operator=(const Fd&) = delete;
-  ~Fd() { reset(); }
-
-  void reset(int fd = -1);
-  [[nodiscard]] int release() { return std::exchange(fd_, -1); }
-  [[nodiscard]] int get() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
 
 struct ListenSocket {
   Fd fd;

@@ -214,7 +214,7 @@ TEST(ShmCommunicator, FirstRankThatDiesWhileItServesIsNamed) {
         const std::string token = random_token();
         store.set("shm", str(listener.name, ' ', token, " 262144"));
         if (listening) {
-          const FileDescriptor peer = accept_peer(listener, token, kPatience);
+          const Fd peer = accept_peer(listener, token, kPatience);
           reach("serving");
           while (true) pause();
         }
@@ -241,7 +241,7 @@ TEST(UnixSocket, SendingToOneThatHungUpIsNoError) {
   const UnixListener listener = listen_on_abstract_name();
   const std::string token = random_token();
   (void)connect_to_peer(listener.name, token);
-  const FileDescriptor peer = accept_peer(listener, token, kPatience);
+  const Fd peer = accept_peer(listener, token, kPatience);
   ASSERT_TRUE(peer);
   EXPECT_FALSE(send_descriptor(peer, listener.socket.get()));
 }

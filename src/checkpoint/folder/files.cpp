@@ -54,10 +54,6 @@ void throw_io(const char* operation, const std::string& path, const char* what, 
                                   std::generic_category().message(error_number), ". ", advice(error_number)));
 }
 
-Fd::~Fd() {
-  if (fd_ >= 0) close(fd_);
-}
-
 FileBytes read_file(const std::string& path, size_t most) {
   // A pipe of that name would wait for a writer.
   const Fd fd(open_again(path.c_str(), O_RDONLY | O_NONBLOCK));

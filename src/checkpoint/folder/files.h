@@ -6,30 +6,13 @@
 #include <memory>
 #include <span>
 #include <string>
-#include <utility>
+
+#include "base/fd.h"
 
 namespace trireme::checkpoint {
 
 /// Throws kIo: "[checkpoint.<operation>] <path>: cannot <what>: <reason of error_number>. <what to do>".
 [[noreturn]] void throw_io(const char* operation, const std::string& path, const char* what, int error_number);
-
-/// Owns a file descriptor; none is inherited by programs that are started.
-class Fd {
- public:
-  Fd() = default;
-  explicit Fd(int fd) noexcept : fd_(fd) {}
-  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Fd& operator=(Fd&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  ~Fd();
-  [[nodiscard]] int get() const noexcept { return fd_; }
-  [[nodiscard]] explicit operator bool() const noexcept { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
 
 struct FileBytes {
   std::unique_ptr<std::byte, void (*)(void*)> data{nullptr, nullptr};  ///< aligned to 64 bytes

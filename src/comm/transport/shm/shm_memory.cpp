@@ -41,7 +41,7 @@ struct ShmMeeting {
 /// Caution    POSIX record locks also go when the process closes any descriptor of the file: this one is the only one, and stays open.
 class ShmMemory final : public WindowMemory {
  public:
-  ShmMemory(FileDescriptor file, size_t bytes, int rank) : file_(std::move(file)), mapping_(file_.get(), bytes) {
+  ShmMemory(Fd file, size_t bytes, int rank) : file_(std::move(file)), mapping_(file_.get(), bytes) {
     struct flock lock = lock_on(rank, F_WRLCK);
     if (fcntl(file_.get(), F_SETLK, &lock) != 0) fail(str("locking byte ", rank, " of the shared memory"));
   }
@@ -64,13 +64,12 @@ class ShmMemory final : public WindowMemory {
     return lock;
   }
 
-  FileDescriptor file_;
+  Fd file_;
   Mapping mapping_;
 };
 
-FileDescriptor create_sealed(size_t bytes, const std::string& group_name) {
-  FileDescriptor file(
-      memfd_create(str("trireme-", group_name).substr(0, 200).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
+Fd create_sealed(size_t bytes, const std::string& group_name) {
+  Fd file(memfd_create(str("trireme-", group_name).substr(0, 200).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (!file) fail("memfd_create");
   if (ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) fail(str("sizing ", bytes, " bytes of shared memory"));
   if (fcntl(file.get(), F_ADD_SEALS, kSeals) != 0) fail("sealing the shared memory");
@@ -124,13 +123,12 @@ auto with_explanation(Gathering& gathering, Step&& step) {
 }
 
 // Rank 0's half: hands the file to size - 1 peers.
-void serve_file(rendezvous::Store& store, int size, Gathering& gathering, const FileDescriptor& file,
-                size_t announced) {
+void serve_file(rendezvous::Store& store, int size, Gathering& gathering, const Fd& file, size_t announced) {
   const UnixListener listener = listen_on_abstract_name();
   const std::string token = random_token();
   store.set(kInvitationKey, str(listener.name, ' ', token, ' ', announced));
   for (int served = 1; served < size;) {
-    const FileDescriptor peer = accept_peer(listener, token, kSlice);
+    const Fd peer = accept_peer(listener, token, kSlice);
     if (peer && send_descriptor(peer, file.get())) {
       ++served;
     } else {
@@ -140,9 +138,9 @@ void serve_file(rendezvous::Store& store, int size, Gathering& gathering, const 
 }
 
 // The others' half.
-FileDescriptor fetch_file(const Invitation& invitation, Gathering& gathering) {
+Fd fetch_file(const Invitation& invitation, Gathering& gathering) {
   return with_explanation(gathering, [&] {
-    const FileDescriptor peer = connect_to_peer(invitation.name, invitation.token);
+    const Fd peer = connect_to_peer(invitation.name, invitation.token);
     while (true) {
       try {
         return receive_descriptor(peer, kSlice);
@@ -158,26 +156,26 @@ ShmMeeting meet_in_shared_memory(rendezvous::Store& store, int rank, int size, c
                                  Gathering& gathering) {
   if (rank == 0) {
     const WindowShape shape = {.num_ranks = size, .slot_bytes = default_slot_bytes(size)};
-    FileDescriptor file = create_sealed(shape.total_bytes(), options.group_name);
+    Fd file = create_sealed(shape.total_bytes(), options.group_name);
     serve_file(store, size, gathering, file, shape.slot_bytes);
     return {std::make_shared<ShmMemory>(std::move(file), shape.total_bytes(), rank), shape};
   }
   const Invitation invitation = parse_invitation(gathering.await_key(kInvitationKey), size_t{1} << 30);
   const WindowShape shape = {.num_ranks = size, .slot_bytes = invitation.bytes};
-  FileDescriptor file = fetch_file(invitation, gathering);
+  Fd file = fetch_file(invitation, gathering);
   check_received(file.get(), shape.total_bytes());
   return {std::make_shared<ShmMemory>(std::move(file), shape.total_bytes(), rank), shape};
 }
 
-FileDescriptor meet_for_parts(rendezvous::Store& store, int rank, int size, size_t total,
-                              const CommunicatorOptions& options, Gathering& gathering) {
+Fd meet_for_parts(rendezvous::Store& store, int rank, int size, size_t total, const CommunicatorOptions& options,
+                  Gathering& gathering) {
   if (rank == 0) {
-    FileDescriptor file = create_sealed(total, options.group_name);
+    Fd file = create_sealed(total, options.group_name);
     serve_file(store, size, gathering, file, total);
     store.set(kCompleteKey, "1");
     return file;
   }
-  FileDescriptor file = fetch_file(parse_invitation(gathering.await_key(kInvitationKey), SIZE_MAX), gathering);
+  Fd file = fetch_file(parse_invitation(gathering.await_key(kInvitationKey), SIZE_MAX), gathering);
   check_received(file.get(), total);
   // So that nobody goes on, and perhaps ends in good order, while rank 0 still waits for others.
   static_cast<void>(gathering.await_key(kCompleteKey));
@@ -192,7 +190,7 @@ SharedParts share_memory(rendezvous::Store& store, rendezvous::Store& root, int 
   parts.part_bytes = (part_bytes + 4095) / 4096 * 4096;
   const size_t total = parts.part_bytes * static_cast<size_t>(size);
   Gathering gathering(store, root, rank, size, options, watch);
-  FileDescriptor file = gather(gathering, [&] { return meet_for_parts(store, rank, size, total, options, gathering); });
+  Fd file = gather(gathering, [&] { return meet_for_parts(store, rank, size, total, options, gathering); });
   parts.memory = std::make_shared<ShmMemory>(std::move(file), total, rank);
   parts.base = parts.memory->data();
   return parts;

@@ -46,10 +46,6 @@ bool readable(int fd, std::chrono::milliseconds wait) {
 
 }  // namespace
 
-FileDescriptor::~FileDescriptor() {
-  if (fd_ >= 0) close(fd_);
-}
-
 std::string random_token() {
   std::array<uint8_t, 16> bytes;
   if (getrandom(bytes.data(), bytes.size(), 0) != static_cast<ssize_t>(bytes.size())) fail("getrandom");
@@ -63,7 +59,7 @@ std::string random_token() {
 
 UnixListener listen_on_abstract_name() {
   UnixListener listener;
-  listener.socket = FileDescriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  listener.socket = Fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!listener.socket) fail("socket");
   listener.name = "trireme-" + random_token();
   sockaddr_un address;
@@ -73,9 +69,9 @@ UnixListener listen_on_abstract_name() {
   return listener;
 }
 
-FileDescriptor accept_peer(const UnixListener& listener, const std::string& token, std::chrono::milliseconds wait) {
+Fd accept_peer(const UnixListener& listener, const std::string& token, std::chrono::milliseconds wait) {
   if (!readable(listener.socket.get(), wait)) return {};
-  FileDescriptor peer(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  Fd peer(accept4(listener.socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!peer) {
     if (errno == EMFILE || errno == ENFILE) fail("accept");
     return {};
@@ -89,8 +85,8 @@ FileDescriptor accept_peer(const UnixListener& listener, const std::string& toke
   return peer;
 }
 
-FileDescriptor connect_to_peer(const std::string& name, const std::string& token) {
-  FileDescriptor peer(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+Fd connect_to_peer(const std::string& name, const std::string& token) {
+  Fd peer(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!peer) fail("socket");
   sockaddr_un address;
   const socklen_t length = abstract_address(name, address);
@@ -108,7 +104,7 @@ FileDescriptor connect_to_peer(const std::string& name, const std::string& token
   return peer;
 }
 
-bool send_descriptor(const FileDescriptor& socket, int descriptor) {
+bool send_descriptor(const Fd& socket, int descriptor) {
   char payload = 'T';
   iovec part = {.iov_base = &payload, .iov_len = 1};
   alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> control = {};
@@ -128,7 +124,7 @@ bool send_descriptor(const FileDescriptor& socket, int descriptor) {
   fail("sending the shared memory's descriptor");
 }
 
-FileDescriptor receive_descriptor(const FileDescriptor& socket, std::chrono::milliseconds wait) {
+Fd receive_descriptor(const Fd& socket, std::chrono::milliseconds wait) {
   if (!readable(socket.get(), wait)) {
     throw Error(ErrorKind::kTimeout,
                 str("[comm.shm] the group's first rank sent no shared memory within ", wait.count(), " ms."));
@@ -153,7 +149,7 @@ FileDescriptor receive_descriptor(const FileDescriptor& socket, std::chrono::mil
   }
   int descriptor = -1;
   std::memcpy(&descriptor, CMSG_DATA(header), sizeof(int));
-  return FileDescriptor(descriptor);
+  return Fd(descriptor);
 }
 
 }  // namespace trireme::comm

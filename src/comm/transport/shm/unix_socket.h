@@ -5,48 +5,28 @@
 #include <cstddef>
 #include <span>
 #include <string>
-#include <utility>
+
+#include "base/fd.h"
 
 namespace trireme::comm {
 
-/// Closes on destruction.
-class FileDescriptor {
- public:
-  FileDescriptor() = default;
-  explicit FileDescriptor(int fd) noexcept : fd_(fd) {}
-  FileDescriptor(FileDescriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  FileDescriptor& operator=(FileDescriptor&& other) noexcept {
-    std::swap(fd_, other.fd_);
-    return *this;
-  }
-  FileDescriptor(const FileDescriptor&) = delete;
-  FileDescriptor& operator=(const FileDescriptor&) = delete;
-  ~FileDescriptor();
-  [[nodiscard]] int get() const noexcept { return fd_; }
-  explicit operator bool() const noexcept { return fd_ >= 0; }
-
- private:
-  int fd_ = -1;
-};
-
 /// Listens under a random abstract name. Throws kIo.
 struct UnixListener {
-  FileDescriptor socket;
+  Fd socket;
   std::string name;  ///< without the leading zero byte
 };
 [[nodiscard]] UnixListener listen_on_abstract_name();
 
 /// The next peer that has the same user id and sends exactly `token`; strangers are dropped. An empty descriptor after `wait`.
-[[nodiscard]] FileDescriptor accept_peer(const UnixListener& listener, const std::string& token,
-                                         std::chrono::milliseconds wait);
+[[nodiscard]] Fd accept_peer(const UnixListener& listener, const std::string& token, std::chrono::milliseconds wait);
 
 /// Connects, checks that the listener runs under the same user id, sends `token`. Throws kIo naming what failed.
-[[nodiscard]] FileDescriptor connect_to_peer(const std::string& name, const std::string& token);
+[[nodiscard]] Fd connect_to_peer(const std::string& name, const std::string& token);
 
 /// False when the peer has closed. Throws kIo for anything else.
-[[nodiscard]] bool send_descriptor(const FileDescriptor& socket, int descriptor);
+[[nodiscard]] bool send_descriptor(const Fd& socket, int descriptor);
 /// Waits up to `wait`. Throws kPeerLost when the peer closes, kIo when it sends anything but one descriptor, kTimeout.
-[[nodiscard]] FileDescriptor receive_descriptor(const FileDescriptor& socket, std::chrono::milliseconds wait);
+[[nodiscard]] Fd receive_descriptor(const Fd& socket, std::chrono::milliseconds wait);
 
 /// 32 hexadecimal digits from the kernel's random source.
 [[nodiscard]] std::string random_token();
