@@ -9,10 +9,11 @@ namespace trireme::comm {
 std::unique_ptr<Communicator> ThreadMeeting::meet(const std::string& key, int rank, int size,
                                                   CommunicatorOptions options, const MeetingWatch& /*watch*/) {
   const std::lock_guard lock(mutex_);
-  auto& members = groups_[key];
-  if (members.empty()) members = make_inproc_communicators(size, options);
-  std::unique_ptr<Communicator> mine = std::move(members.at(static_cast<size_t>(rank)));
+  Members& members = groups_[key];
+  if (members.num_taken == 0) members.communicators = make_inproc_communicators(size, options);
+  std::unique_ptr<Communicator> mine = std::move(members.communicators.at(static_cast<size_t>(rank)));
   TRIREME_CHECK(mine != nullptr, "a rank thread took its part of a group twice");
+  if (++members.num_taken == size) groups_.erase(key);
   return mine;
 }
 
@@ -29,7 +30,7 @@ SharedParts ThreadMeeting::share(const std::string& key, int /*rank*/, int size,
   Parts& parts = parts_[key];
   if (parts.num_taken == 0) parts.shared = make_inproc_parts(size, part_bytes);
   SharedParts mine = parts.shared;
-  if (++parts.num_taken == size) parts_.erase(key);  // the members keep it
+  if (++parts.num_taken == size) parts_.erase(key);
   return mine;
 }
 

@@ -22,7 +22,12 @@ class ThreadMeeting final : public Meeting {
 
  private:
   std::mutex mutex_;
-  std::map<std::string, std::vector<std::unique_ptr<Communicator>>> groups_;
+  // Kept until the last member has taken its part.
+  struct Members {
+    std::vector<std::unique_ptr<Communicator>> communicators;
+    int num_taken = 0;
+  };
+  std::map<std::string, Members> groups_;
   struct Parts {
     SharedParts shared;
     int num_taken = 0;

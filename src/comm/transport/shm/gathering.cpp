@@ -69,6 +69,19 @@ std::string Gathering::await_key(const std::string& key) {
   }
 }
 
+void Gathering::await_cause() {
+  const std::string notice(rendezvous::kDeathNoticeKey);
+  const auto until = Clock::now() + kSlice * 10;
+  do {
+    look([](int) { return true; });
+    try {
+      root_.wait({&notice, 1}, kSlice);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::kTimeout) throw;
+    }
+  } while (Clock::now() < until);
+}
+
 void Gathering::report_timeout(const IsMissing& is_missing) {
   std::vector<int> absent;
   std::vector<int> slow;

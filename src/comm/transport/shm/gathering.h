@@ -31,6 +31,9 @@ class Gathering {
   /// Waits for a key of the meeting's store.
   [[nodiscard]] std::string await_key(const std::string& key);
 
+  /// When something failed that only a peer's death or giving up explains: throws that as soon as it is known, returns after half a second.
+  void await_cause();
+
   /// Lets the others give up as well, unless they have.
   void give_up(const Error& error) noexcept;
 

@@ -7,7 +7,6 @@
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <thread>
 
 #include "base/str.h"
 #include "comm/algorithms/window_communicator.h"
@@ -114,10 +113,7 @@ auto with_explanation(Gathering& gathering, Step&& step) {
     return step();
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::kIo && error.kind() != ErrorKind::kPeerLost) throw;
-    for (int looks = 0; looks < 50; ++looks) {
-      gathering.look(everybody);
-      std::this_thread::sleep_for(milliseconds{10});
-    }
+    gathering.await_cause();
     throw;
   }
 }
