@@ -25,6 +25,26 @@ CallInfo make_info(OpKind op, DType dtype, at::IntArrayRef dims, int64_t count) 
   return info;
 }
 
+/// `tensor` must hold what `times` tensors like `other` hold.
+void check_numel(const CallSite& where, const char* name, const at::Tensor& tensor, const char* other_name,
+                 const at::Tensor& other, int times = 1) {
+  check_tensor(where, tensor);
+  check_same_dtype(where, other, tensor);
+  if (tensor.numel() == other.numel() * times) return;
+  throw Error(ErrorKind::kInvalidArgument,
+              str(where.prefix(), name, ' ', describe(tensor), " must have ", times == 1 ? "" : str(times, " times "),
+                  "as many elements as the ", other_name, ", ", describe(other), "."));
+}
+
+/// c10d passes a list of lists, one for each device of a rank; a rank has one.
+const std::vector<at::Tensor>& one_for_each_rank(const CallSite& where, const char* name,
+                                                 const std::vector<std::vector<at::Tensor>>& lists, int size) {
+  if (lists.size() == 1 && static_cast<int>(lists[0].size()) == size) return lists[0];
+  throw Error(ErrorKind::kInvalidArgument,
+              str(where.prefix(), lists.empty() ? 0 : lists[0].size(), " ", name,
+                  " tensors were passed; one for each of the ", size, " ranks is required."));
+}
+
 }  // namespace
 
 HostBackend::HostBackend(std::unique_ptr<Communicator> communicator, std::shared_ptr<profile::CollectiveTrace> trace)
@@ -161,19 +181,9 @@ HostBackend::Works HostBackend::allgather(std::vector<Tensors>& outputs, Tensors
   warn_of_timeout(options.timeout);
   const at::Tensor& input = only(where, inputs);
   const DType dtype = check_tensor(where, input);
-  if (outputs.size() != 1 || static_cast<int>(outputs[0].size()) != size_) {
-    throw Error(ErrorKind::kInvalidArgument,
-                str(where.prefix(), outputs.empty() ? 0 : outputs[0].size(), " output tensors were passed; one for ",
-                    "each of the ", size_, " ranks is required."));
-  }
   auto work = c10::make_intrusive<AllGatherWork>(*this, *queue_, rank_, c10d::OpType::ALLGATHER);
-  for (const at::Tensor& output : outputs[0]) {
-    check_tensor(where, output);
-    check_same_dtype(where, input, output);
-    if (output.numel() != input.numel()) {
-      throw Error(ErrorKind::kInvalidArgument, str(where.prefix(), "output ", describe(output),
-                                                   " must have as many elements as the input, ", describe(input), "."));
-    }
+  for (const at::Tensor& output : one_for_each_rank(where, "output", outputs, size_)) {
+    check_numel(where, "output", output, "input", input);
     work->outputs.push_back(output);
   }
   work->inputs.push_back(input);
@@ -186,12 +196,7 @@ HostBackend::Works HostBackend::_allgather_base(at::Tensor& output, at::Tensor& 
   const CallSite where = site("all_gather");
   warn_of_timeout(options.timeout);
   const DType dtype = check_tensor(where, input);
-  check_tensor(where, output);
-  check_same_dtype(where, input, output);
-  if (output.numel() != input.numel() * size_) {
-    throw Error(ErrorKind::kInvalidArgument, str(where.prefix(), "output ", describe(output), " must have ", size_,
-                                                 " times as many elements as ", "the input, ", describe(input), "."));
-  }
+  check_numel(where, "output", output, "input", input, size_);
   auto work = c10::make_intrusive<AllGatherWork>(*this, *queue_, rank_, c10d::OpType::_ALLGATHER_BASE);
   work->outputs.push_back(output);
   work->inputs.push_back(input);
@@ -205,20 +210,9 @@ HostBackend::Works HostBackend::reduce_scatter(Tensors& outputs, std::vector<Ten
   warn_of_timeout(options.timeout);
   const at::Tensor& output = only(where, outputs);
   const DType dtype = check_tensor(where, output);
-  if (inputs.size() != 1 || static_cast<int>(inputs[0].size()) != size_) {
-    throw Error(ErrorKind::kInvalidArgument,
-                str(where.prefix(), inputs.empty() ? 0 : inputs[0].size(), " input tensors were passed; one for each ",
-                    "of the ", size_, " ranks is required."));
-  }
   auto work = c10::make_intrusive<ReduceScatterWork>(*this, *queue_, rank_, c10d::OpType::REDUCE_SCATTER);
-  for (const at::Tensor& input : inputs[0]) {
-    check_tensor(where, input);
-    check_same_dtype(where, output, input);
-    if (output.numel() != input.numel()) {
-      throw Error(ErrorKind::kInvalidArgument,
-                  str(where.prefix(), "input ", describe(input), " must have as many elements as the output, ",
-                      describe(output), "."));
-    }
+  for (const at::Tensor& input : one_for_each_rank(where, "input", inputs, size_)) {
+    check_numel(where, "input", input, "output", output);
     work->inputs.push_back(input);
   }
   CallInfo info = make_info(OpKind::kReduceScatter, dtype, {size_, output.numel()}, output.numel() * size_);
@@ -233,12 +227,7 @@ HostBackend::Works HostBackend::_reduce_scatter_base(at::Tensor& output, at::Ten
   const CallSite where = site("reduce_scatter");
   warn_of_timeout(options.timeout);
   const DType dtype = check_tensor(where, output);
-  check_tensor(where, input);
-  check_same_dtype(where, output, input);
-  if (input.numel() != output.numel() * size_) {
-    throw Error(ErrorKind::kInvalidArgument, str(where.prefix(), "input ", describe(input), " must have ", size_,
-                                                 " times as many elements as the ", "output, ", describe(output), "."));
-  }
+  check_numel(where, "input", input, "output", output, size_);
   CallInfo info = make_info(OpKind::kReduceScatter, dtype, {size_, output.numel()}, input.numel());
   info.reduce = check_reduction(where, options.reduceOp, dtype);
   auto work = c10::make_intrusive<ReduceScatterWork>(*this, *queue_, rank_, c10d::OpType::_REDUCE_SCATTER_BASE);

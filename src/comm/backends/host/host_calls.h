@@ -2,10 +2,28 @@
 #pragma once
 
 #include <cstddef>
+#include <type_traits>
 
 #include "comm/backends/host/host_work.h"
 
 namespace trireme::comm {
+
+/// Where each rank's part is: in a tensor of its own, or one behind the other in a single tensor. Pointer: void* or const void*.
+template <typename Pointer, typename Tensors>
+[[nodiscard]] c10::SmallVector<Pointer, 8> parts_of(const Tensors& tensors, int size, size_t part_bytes) {
+  const auto data = [&tensors](size_t i) -> Pointer {
+    if constexpr (std::is_const_v<std::remove_pointer_t<Pointer>>)
+      return tensors[i].const_data_ptr();
+    else
+      return tensors[i].data_ptr();
+  };
+  using Byte = std::conditional_t<std::is_const_v<std::remove_pointer_t<Pointer>>, const std::byte, std::byte>;
+  c10::SmallVector<Pointer, 8> parts;
+  for (size_t r = 0; r < static_cast<size_t>(size); ++r) {
+    parts.push_back(tensors.size() == 1 ? static_cast<Byte*>(data(0)) + r * part_bytes : data(r));
+  }
+  return parts;
+}
 
 struct AllReduceWork final : HostWork {
   using HostWork::HostWork;
@@ -25,16 +43,11 @@ struct BroadcastWork final : HostWork {
   }
 };
 
-// outputs: one tensor per rank, or a single one that holds all parts.
 struct AllGatherWork final : HostWork {
   using HostWork::HostWork;
   void run(Communicator& communicator, const CallInfo& info) override {
     const at::Tensor& input = inputs[0];
-    c10::SmallVector<void*, 8> parts;
-    for (int r = 0; r < communicator.size(); ++r) {
-      parts.push_back(outputs.size() == 1 ? static_cast<std::byte*>(outputs[0].data_ptr()) + r * input.nbytes()
-                                          : outputs[r].data_ptr());
-    }
+    const auto parts = parts_of<void*>(outputs, communicator.size(), input.nbytes());
     communicator.all_gather(info, input.data_ptr(), {parts.data(), parts.size()}, input.nbytes());
   }
 };
@@ -43,12 +56,7 @@ struct ReduceScatterWork final : HostWork {
   using HostWork::HostWork;
   void run(Communicator& communicator, const CallInfo& info) override {
     const at::Tensor& output = outputs[0];
-    c10::SmallVector<const void*, 8> parts;
-    for (int r = 0; r < communicator.size(); ++r) {
-      parts.push_back(inputs.size() == 1
-                          ? static_cast<const std::byte*>(inputs[0].const_data_ptr()) + r * output.nbytes()
-                          : inputs[r].const_data_ptr());
-    }
+    const auto parts = parts_of<const void*>(inputs, communicator.size(), output.nbytes());
     communicator.reduce_scatter(info, {parts.data(), parts.size()}, output.data_ptr(),
                                 static_cast<size_t>(output.numel()));
   }
