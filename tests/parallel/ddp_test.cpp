@@ -8,92 +8,27 @@
 #include <cmath>
 
 #include "base/str.h"
+#include "parallel/ddp_oracle.h"
 #include "support/run_ranks.h"
 #include "trireme/trireme.h"
 
 namespace trireme {
 namespace {
 
+using test::Data;
 using test::error_of;
+using test::expect_close;
+using test::kSteps;
+using test::make_mlp;
+using test::make_mlps;
+using test::Record;
 using test::run_ranks;
+using test::Sequential;
+using test::train;
+using test::train_one_process;
 using testing::AllOf;
 using testing::HasSubstr;
-using testing::Not;
-using Sequential = torch::nn::Sequential;
 using Ddp = DistributedDataParallel<Sequential>;
-
-constexpr int64_t kBatch = 36;  // divisible by 1 to 4 ranks, and that by 3 micro-batches
-constexpr int kSteps = 3;
-
-// Built on the calling thread only: rank threads share the default generator.
-Sequential make_mlp(uint64_t seed) {
-  torch::manual_seed(seed);
-  Sequential model(torch::nn::Linear(6, 16), torch::nn::Tanh(), torch::nn::Linear(16, 16), torch::nn::ReLU(),
-                   torch::nn::Linear(16, 3));
-  model->to(torch::kDouble);
-  return model;
-}
-std::vector<Sequential> make_mlps(int size) {
-  std::vector<Sequential> models;
-  // Different by rank: construction must replace all by rank 0's.
-  for (int r = 0; r < size; ++r) models.push_back(make_mlp(uint64_t{7} + static_cast<uint64_t>(r)));
-  return models;
-}
-
-struct Data {
-  at::Tensor x, y;
-  explicit Data(int step, int64_t rows = kBatch) {
-    // No random numbers: rank threads would share the generator.
-    x = torch::sin(torch::arange(rows * 6, torch::kDouble) * 0.37 + step).reshape({rows, 6});
-    y = torch::remainder(torch::arange(rows) * 5 + step, 3);
-  }
-  Data part(int rank, int size) const {
-    Data mine = *this;
-    const int64_t rows = x.size(0) / size;
-    mine.x = x.narrow(0, rank * rows, rows);
-    mine.y = y.narrow(0, rank * rows, rows);
-    return mine;
-  }
-};
-
-struct Record {
-  std::vector<double> losses;
-  std::vector<std::vector<at::Tensor>> gradients;  // by step
-  std::vector<at::Tensor> parameters;              // after the last step
-};
-
-template <typename Model>
-Record train(Model& model, int rank, int size) {
-  Record record;
-  torch::optim::SGD optimizer(model->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
-  for (int step = 0; step < kSteps; ++step) {
-    const Data data = Data(step).part(rank, size);
-    optimizer.zero_grad();
-    at::Tensor output;
-    if constexpr (std::is_same_v<Model, Sequential>) {
-      output = model->forward(data.x);
-    } else {
-      output = model.forward(data.x);
-    }
-    const at::Tensor loss = torch::nn::functional::cross_entropy(output, data.y);
-    loss.backward();
-    record.losses.push_back(loss.item<double>());
-    record.gradients.emplace_back();
-    for (const at::Tensor& p : model->parameters()) record.gradients.back().push_back(p.grad().clone());
-    optimizer.step();
-  }
-  for (const at::Tensor& p : model->parameters()) record.parameters.push_back(p.detach().clone());
-  return record;
-}
-
-Record train_one_process() {
-  Sequential model = make_mlp(7);
-  return train(model, 0, 1);
-}
-
-void expect_close(const at::Tensor& got, const at::Tensor& want, const std::string& what) {
-  EXPECT_TRUE(at::allclose(got, want, 1e-12, 1e-14)) << what << ": " << (got - want).abs().max().item<double>();
-}
 
 class DdpParity : public testing::TestWithParam<int> {};
 
@@ -250,188 +185,6 @@ TEST_P(DdpParity, NoSyncMicroBatchesEqualOneBigBatch) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, DdpParity, testing::Values(1, 2, 3, 4));
 
-// A net with a branch that may stay unused, a frozen layer and a weight that is tied.
-struct BranchNetImpl : torch::nn::Module {
-  torch::nn::Linear in{nullptr}, used{nullptr}, branch{nullptr}, frozen{nullptr}, out{nullptr};
-  BranchNetImpl() {
-    in = register_module("in", torch::nn::Linear(6, 8));
-    used = register_module("used", torch::nn::Linear(8, 8));
-    branch = register_module("branch", torch::nn::Linear(8, 8));
-    frozen = register_module("frozen", torch::nn::Linear(8, 8));
-    out = register_module("out", torch::nn::Linear(8, 3));
-    for (at::Tensor& p : frozen->parameters()) p.set_requires_grad(false);
-    to(torch::kDouble);
-  }
-  at::Tensor forward(const at::Tensor& x, bool with_branch) {
-    at::Tensor h = torch::tanh(in(x));
-    h = torch::tanh(frozen(used(h)));
-    if (with_branch) h = h + branch(h);
-    return out(h);
-  }
-};
-TORCH_MODULE(BranchNet);
-using BranchDdp = DistributedDataParallel<BranchNet>;
-
-std::vector<BranchNet> make_branch_nets(int size) {
-  std::vector<BranchNet> nets;
-  for (int r = 0; r < size; ++r) {
-    torch::manual_seed(3);
-    nets.emplace_back();
-  }
-  return nets;
-}
-
-at::Tensor branch_loss(const at::Tensor& output, const Data& data) {
-  return torch::nn::functional::cross_entropy(output, data.y);
-}
-
-// Case D01.
-TEST(DdpUnused, IsAnErrorWithNamesRankAndTheWayOut) {
-  const std::vector<BranchNet> nets = make_branch_nets(2);
-  run_ranks(2, [&](Group& group) {
-    BranchDdp ddp(group, nets[static_cast<size_t>(group.rank())]);
-    const Data data = Data(0).part(group.rank(), 2);
-    const Error error = error_of([&] { branch_loss(ddp.forward(data.x, false), data).backward(); });
-    EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument);
-    EXPECT_THAT(error.what(), AllOf(HasSubstr(str("rank ", group.rank(), "/2")), HasSubstr("2 of 8 parameters"),
-                                    HasSubstr("'branch.weight'"), HasSubstr("'branch.bias'"), Not(HasSubstr("frozen")),
-                                    HasSubstr("find_unused_parameters = true")));
-    // It can go on afterwards.
-    ddp->zero_grad();
-    branch_loss(ddp.forward(data.x, true), data).backward();
-    EXPECT_TRUE(ddp.module()->branch->weight.grad().defined());
-  });
-}
-
-class DdpUnusedIn : public testing::TestWithParam<GradientMode> {};
-
-TEST_P(DdpUnusedIn, EveryModeWithDetectionOnEqualsOneProcess) {
-  for (const int size : {2, 3}) {
-    // Ranks use the branch as these say, by step: nobody, some, all, nobody again.
-    const auto uses = [size](int step, int rank) { return step == 2 || (step == 1 && rank == size - 1); };
-    torch::manual_seed(3);
-    BranchNet single;
-    torch::optim::SGD single_optimizer(single->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
-    std::vector<std::vector<at::Tensor>> want;  // by step
-    std::vector<bool> want_branch_gradient;
-    for (int step = 0; step < 4; ++step) {
-      single_optimizer.zero_grad();
-      for (int rank = 0; rank < size; ++rank) {
-        const Data data = Data(step).part(rank, size);
-        (branch_loss(single->forward(data.x, uses(step, rank)), data) / size).backward();
-      }
-      want_branch_gradient.push_back(single->branch->weight.grad().defined());
-      single_optimizer.step();
-      want.emplace_back();
-      for (const at::Tensor& p : single->parameters()) want.back().push_back(p.detach().clone());
-    }
-    const std::vector<BranchNet> nets = make_branch_nets(size);
-    run_ranks(size, [&](Group& group) {
-      DdpOptions options;
-      options.find_unused_parameters = true;
-      options.gradients = GetParam();
-      options.first_bucket_bytes = options.bucket_bytes = 300;  // several buckets
-      BranchDdp ddp(group, nets[static_cast<size_t>(group.rank())], options);
-      torch::optim::SGD optimizer(ddp.parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
-      for (int step = 0; step < 4; ++step) {
-        const Data data = Data(step).part(group.rank(), size);
-        optimizer.zero_grad();
-        branch_loss(ddp.forward(data.x, uses(step, group.rank())), data).backward();
-        // Unused on every rank: no gradient, so that momentum does not move it (case D11).
-        EXPECT_EQ(ddp.module()->branch->weight.grad().defined(), want_branch_gradient[static_cast<size_t>(step)]);
-        optimizer.step();
-        const std::vector<at::Tensor> params = ddp.parameters();
-        for (size_t p = 0; p < params.size(); ++p) {
-          expect_close(params[p], want[static_cast<size_t>(step)][p], str("step ", step, " parameter ", p));
-        }
-      }
-    });
-  }
-}
-
-INSTANTIATE_TEST_SUITE_P(Modes, DdpUnusedIn,
-                         testing::Values(GradientMode::kStaged, GradientMode::kBucketView, GradientMode::kArena));
-
-// Case D05: the branch is used in the local micro-batch only.
-TEST(DdpUnused, WhatNoSyncAddedUpIsReducedAlthoughTheLastMicroBatchDoesNotUseIt) {
-  torch::manual_seed(3);
-  BranchNet single;
-  for (int rank = 0; rank < 2; ++rank) {
-    for (const bool with_branch : {true, false}) {
-      const Data data = Data(with_branch ? 0 : 1).part(rank, 2);
-      (branch_loss(single->forward(data.x, with_branch), data) / 2).backward();
-    }
-  }
-  const std::vector<BranchNet> nets = make_branch_nets(2);
-  run_ranks(2, [&](Group& group) {
-    DdpOptions options;
-    options.find_unused_parameters = true;
-    BranchDdp ddp(group, nets[static_cast<size_t>(group.rank())], options);
-    const Data first = Data(0).part(group.rank(), 2);
-    const Data second = Data(1).part(group.rank(), 2);
-    {
-      const auto local = ddp.no_sync();
-      branch_loss(ddp.forward(first.x, true), first).backward();
-    }
-    branch_loss(ddp.forward(second.x, false), second).backward();
-    expect_close(ddp.module()->branch->weight.grad(), single->branch->weight.grad(), "branch.weight");
-    expect_close(ddp.module()->in->weight.grad(), single->in->weight.grad(), "in.weight");
-  });
-}
-
-TEST(DdpFrozen, ParametersWithoutGradientAreSentOnceAndLeftAlone) {
-  std::vector<BranchNet> nets = make_branch_nets(2);
-  const at::Tensor want = nets[0]->frozen->weight.detach().clone();
-  {
-    const at::NoGradGuard no_grad;
-    nets[1]->frozen->weight.add_(1);
-  }
-  run_ranks(2, [&](Group& group) {
-    BranchDdp ddp(group, nets[static_cast<size_t>(group.rank())]);
-    EXPECT_TRUE(at::equal(ddp.module()->frozen->weight, want));
-    const Data data = Data(0).part(group.rank(), 2);
-    branch_loss(ddp.forward(data.x, true), data).backward();
-    EXPECT_FALSE(ddp.module()->frozen->weight.grad().defined());
-  });
-}
-
-struct TiedHeadImpl : torch::nn::Module {
-  at::Tensor weight;
-  explicit TiedHeadImpl(const at::Tensor& tied) { weight = register_parameter("weight", tied); }
-};
-TORCH_MODULE(TiedHead);
-
-struct TiedNetImpl : torch::nn::Module {
-  torch::nn::Linear a{nullptr};
-  TiedHead b{nullptr};
-  TiedNetImpl() {
-    a = register_module("a", torch::nn::Linear(6, 6));
-    a->to(torch::kDouble);
-    b = register_module("b", TiedHead(a->weight));
-  }
-  at::Tensor forward(const at::Tensor& x) { return torch::linear(torch::tanh(a(x)), b->weight); }
-};
-TORCH_MODULE(TiedNet);
-
-TEST(DdpTied, AWeightUsedTwiceIsReducedOnceAndKeepsItsNames) {
-  std::vector<TiedNet> nets;
-  for (int i = 0; i < 3; ++i) {
-    torch::manual_seed(5);
-    nets.emplace_back();
-  }
-  TiedNet single = nets[2];
-  torch::cross_entropy_loss(single->forward(Data(0).x), Data(0).y).backward();
-  run_ranks(2, [&](Group& group) {
-    DistributedDataParallel<TiedNet> ddp(group, nets[static_cast<size_t>(group.rank())]);
-    EXPECT_EQ(ddp->named_parameters().keys(), single->named_parameters().keys());
-    const Data data = Data(0).part(group.rank(), 2);
-    torch::cross_entropy_loss(ddp.forward(data.x), data.y).backward();
-    expect_close(ddp.module()->a->weight.grad(), single->a->weight.grad(), "tied weight");
-    EXPECT_TRUE(ddp.module()->a->weight.is_same(ddp.module()->b->weight));
-    EXPECT_EQ(ddp.stats().gradient_bytes, (36 + 6) * 8);
-  });
-}
-
 // Case D19.
 TEST(DdpOptionsTest, WrongBucketSizesAreRefusedByName) {
   const Group world;
@@ -506,88 +259,6 @@ TEST(DdpBuffers, FollowRankZeroBeforeEachForwardAndOnRequest) {
     if (group.rank() == 0) ddp.forward(Data(9).x);
     ddp.sync_buffers();
     for (size_t b = 0; b < buffers.size(); ++b) EXPECT_TRUE(at::equal(buffers[b], single->buffers()[b]));
-  });
-}
-
-// One step mixes gradients in the arena with others, and which are which differs by rank. Equal to staging bit for bit.
-TEST(DdpArena, MixesWithGradientsMadeElsewhere) {
-  std::vector<std::vector<at::Tensor>> results;
-  for (const GradientMode mode : {GradientMode::kStaged, GradientMode::kArena}) {
-    const std::vector<Sequential> models = make_mlps(3);
-    std::vector<at::Tensor> gradients;
-    run_ranks(3, [&](Group& group) {
-      DdpOptions options;
-      options.gradients = mode;
-      Ddp ddp(group, models[static_cast<size_t>(group.rank())], options);
-      std::vector<at::Tensor> params = ddp.parameters();
-      for (int step = 0; step < 3; ++step) {
-        const Data data = Data(step).part(group.rank(), 3);
-        ddp->zero_grad();
-        // A .grad that exists is added to where it is: in ordinary memory.
-        for (size_t p = 0; p < params.size(); ++p) {
-          if (p % 3 == static_cast<size_t>(group.rank())) params[p].mutable_grad() = at::zeros_like(params[p]);
-        }
-        torch::cross_entropy_loss(ddp.forward(data.x), data.y).backward();
-      }
-      if (mode == GradientMode::kArena) {
-        EXPECT_GT(ddp.stats().arena_bytes, 0);
-        EXPECT_LT(ddp.stats().arena_bytes, ddp.stats().gradient_bytes);
-      }
-      if (group.rank() == 1) {
-        for (const at::Tensor& p : params) gradients.push_back(p.grad().clone());
-      }
-    });
-    results.push_back(std::move(gradients));
-  }
-  for (size_t p = 0; p < results[0].size(); ++p) EXPECT_TRUE(at::equal(results[0][p], results[1][p])) << p;
-}
-
-// A gradient that a user keeps stays as it is: its block is not used again, and outlives the DDP object.
-TEST(DdpArena, GradientsThatSomebodyKeepsStayUntouched) {
-  const std::vector<Sequential> models = make_mlps(2);
-  std::vector<at::Tensor> kept(2), copies(2);
-  run_ranks(2, [&](Group& group) {
-    const auto rank = static_cast<size_t>(group.rank());
-    DdpOptions options;
-    options.gradients = GradientMode::kArena;
-    Ddp ddp(group, models[rank], options);
-    for (int step = 0; step < 5; ++step) {
-      const Data data = Data(step).part(group.rank(), 2);
-      ddp->zero_grad();
-      torch::cross_entropy_loss(ddp.forward(data.x), data.y).backward();
-      if (step == 0) {
-        kept[rank] = ddp.parameters()[0].grad();
-        copies[rank] = kept[rank].clone();
-      }
-    }
-    EXPECT_EQ(ddp.stats().arena_bytes, ddp.stats().gradient_bytes);  // a spare block took its place
-  });
-  for (size_t rank = 0; rank < 2; ++rank) EXPECT_TRUE(at::equal(kept[rank], copies[rank]));
-  kept.clear();
-}
-
-// The allocator stands aside outside backward, after one that threw too.
-TEST(DdpArena, ServesOnlyTheBackwardUnderWay) {
-  const std::vector<Sequential> models = make_mlps(2);
-  run_ranks(2, [&](Group& group) {
-    DdpOptions options;
-    options.gradients = GradientMode::kArena;
-    Ddp ddp(group, models[static_cast<size_t>(group.rank())], options);
-    const Data data = Data(0).part(group.rank(), 2);
-    ddp->zero_grad();
-    torch::cross_entropy_loss(ddp.forward(data.x), data.y).backward();
-    const void* in_arena = ddp.parameters()[0].grad().data_ptr();
-    ddp->zero_grad();
-    const auto outside = [&] { return at::empty({16, 6}, torch::kDouble).data_ptr() != in_arena; };
-    EXPECT_TRUE(outside());
-    {
-      at::Tensor output = ddp.forward(data.x);
-      output.register_hook([](const at::Tensor& /*gradient*/) { throw std::runtime_error("stopped on purpose"); });
-      EXPECT_THROW(torch::cross_entropy_loss(output, data.y).backward(), std::runtime_error);
-    }
-    EXPECT_TRUE(outside());
-    torch::cross_entropy_loss(ddp.forward(data.x), data.y).backward();
-    EXPECT_EQ(ddp.parameters()[0].grad().data_ptr(), in_arena);  // last in, first out: addresses repeat
   });
 }
 
