@@ -82,6 +82,22 @@ def verdict(met):
     return "met" if met else "NOT met"
 
 
+def at_most(limit, value, of):
+    return f"<= {limit}{of}: {verdict(value <= limit)}"
+
+
+def rounds(options, what):
+    for number in range(1, options.rounds + 1):
+        print(f"{what}: round {number} of {options.rounds}", file=sys.stderr, flush=True)
+        yield number
+
+
+def json_rows(programs, names, unit, **more):
+    """One row for each key of each program; `names` are what the parts of a key are called."""
+    return [{"program": program, **more, **dict(zip(names, key)), unit: values}
+            for program, samples in programs.items() for key, values in samples.values.items()]
+
+
 class Report:
     def __init__(self, title, arguments):
         commit = subprocess.run(["git", "-C", ROOT, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
@@ -95,10 +111,10 @@ class Report:
         self.lines += ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
         self.lines += ["| " + " | ".join(row) + " |" for row in rows] + [""]
 
-    def write(self, out, name, data):
+    def write(self, out, name, rows):
         out.mkdir(parents=True, exist_ok=True)
         (out / f"{name}.md").write_text("\n".join(self.lines))
-        (out / f"{name}.json").write_text(json.dumps({"schema": 1, **data}, indent=1) + "\n")
+        (out / f"{name}.json").write_text(json.dumps({"schema": 1, "rows": rows}, indent=1) + "\n")
         print("\n".join(self.lines))
 
 
@@ -132,12 +148,11 @@ def compare_comm(options):
     with tempfile.TemporaryDirectory() as folder:
         mpi_program = Path(folder) / "comm_mpi"
         run(["mpicc", "-O2", PEERS / "comm_mpi.c", "-o", mpi_program])
-        all_samples = {}
+        all_rows, all_wrong = [], 0
         report = Report("Collectives beside Gloo and Open MPI", options.text)
         for ranks in (2, 4):
             ours, gloo, mpi = samples = Samples(), Samples(), Samples()
-            for number in range(options.rounds):
-                print(f"comm, {ranks} ranks: round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
+            for _ in rounds(options, f"comm, {ranks} ranks"):
                 for row in trireme("comm", "--ranks", ranks):
                     ours.add((row["op"], row["bytes"]), row["median_us"], row["wrong"])
                 for other, command in ((gloo, torchrun("comm_gloo.py", ranks)), (mpi, mpirun(mpi_program, ranks))):
@@ -151,7 +166,7 @@ def compare_comm(options):
                     if ranks == 2:
                         target = comm_target(ours, gloo, mpi, key)
                     elif op == "all_reduce" and size in (4 * KIB, MIB):
-                        target = f"<= 3x MPI: {verdict(ours.median(key) <= 3 * mpi.median(key))}"
+                        target = at_most(3, ours.median(key) / mpi.median(key), "x MPI")
                     else:
                         target = ""
                     memcpy = ours.median(key) / ours.median(("memcpy", size))
@@ -164,12 +179,10 @@ def compare_comm(options):
             wrong = sum(s.wrong for s in samples)
             report.lines += [f"Elements that were wrong, over all programs: {wrong}. A memcpy of that size with every rank busy, us: " +
                              ", ".join(f"{size_name(s)} {ours.cell(('memcpy', s))}" for s in sizes) + ".", ""]
-            all_samples[ranks] = samples
-    report.write(options.out, "comm", {"rows": [
-        {"program": name, "ranks": ranks, "op": op, "bytes": size, "medians_us": values}
-        for ranks, samples in all_samples.items() for name, s in zip(("trireme", "gloo", "mpi"), samples)
-        for (op, size), values in s.values.items()]})
-    return sum(s.wrong for samples in all_samples.values() for s in samples)
+            all_rows += json_rows({"trireme": ours, "gloo": gloo, "mpi": mpi}, ("op", "bytes"), "medians_us", ranks=ranks)
+            all_wrong += wrong
+    report.write(options.out, "comm", all_rows)
+    return all_wrong
 
 
 # model: most of Python DDP's step, most of the local step.
@@ -179,8 +192,7 @@ DDP_TARGETS = {"784-256-10": (0.25, 1.3), "784-2048-2048-10": (0.4, 1.2), "784-6
 def compare_ddp(options):
     ours, gloo = Samples(), Samples()
     report = Report("A data-parallel step beside Python DDP on Gloo, and beside the step without communication", options.text)
-    for number in range(options.rounds):
-        print(f"ddp: round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
+    for _ in rounds(options, "ddp"):
         for row in trireme("ddp", "--ranks", 2):
             for what in ("step_ms", "local_ms", "ratio", "bytes_touched", "gradient_bytes"):
                 ours.add((row["model"], what), row[what])
@@ -195,33 +207,29 @@ def compare_ddp(options):
         rows.append([model, ours.cell((model, "step_ms"), 2), ours.cell((model, "local_ms"), 2), ours.cell((model, "ratio"), 2),
                      gloo.cell((model, "step_ms"), 2), gloo.cell((model, "view_step_ms"), 2), gloo.cell((model, "local_ms"), 2),
                      f"{python:.3f}", f"{ours.median((model, 'bytes_touched')):.0f} of {ours.median((model, 'gradient_bytes')):.0f}",
-                     f"<= {of_python}x Python: {verdict(python <= of_python)}; <= {of_local}x local: {verdict(local <= of_local)}"])
+                     f"{at_most(of_python, python, 'x Python')}; {at_most(of_local, local, 'x local')}"])
     report.table(["model", "step ms", "local ms", "step / local", "Python DDP ms", "with bucket views ms", "Python local ms",
                   "of Python DDP", "bytes touched of gradient bytes", "target"], rows)
-    report.write(options.out, "ddp", {"rows": [{"program": name, "model": model, "what": what, "medians": values}
-                                               for name, s in (("trireme", ours), ("python", gloo))
-                                               for (model, what), values in s.values.items()]})
+    report.write(options.out, "ddp", json_rows({"trireme": ours, "python": gloo}, ("model", "what"), "medians"))
     return 0
 
 
 def compare_launch(options):
     ours, python = Samples(), Samples()
     report = Report("Start-up beside torchrun", options.text)
-    for number in range(options.rounds):
-        print(f"launch: round {number + 1} of {options.rounds}", file=sys.stderr, flush=True)
+    hello, two, text = ("hello",), ("run true",), ("trireme --help",)  # keys
+    for _ in rounds(options, "launch"):
         for row in trireme("launch", "--repetitions", 5):
-            ours.add(row["what"], row["median_ms"])
+            ours.add((row["what"],), row["median_ms"])
         start = time.perf_counter()
         run(torchrun("hello_gloo.py", 2))
-        python.add("hello", (time.perf_counter() - start) * 1e3)
-    hello = ours.median("hello") / python.median("hello")
+        python.add(hello, (time.perf_counter() - start) * 1e3)
+    of_torchrun = ours.median(hello) / python.median(hello)
     report.table(["what", "Trireme ms", "torchrun ms", "target"], [
-        ["two-rank hello to exit", ours.cell("hello"), python.cell("hello"), f"<= 0.25x torchrun: {verdict(hello <= 0.25)} ({hello:.3f}x)"],
-        ["trireme run --nproc-per-node 2 true", ours.cell("run true"), "", f"<= 30 ms: {verdict(ours.median('run true') <= 30)}"],
-        ["trireme --help", ours.cell("trireme --help"), "", f"<= 10 ms: {verdict(ours.median('trireme --help') <= 10)}"]])
-    report.write(options.out, "launch", {"rows": [{"program": name, "what": what, "medians_ms": values}
-                                                  for name, s in (("trireme", ours), ("torchrun", python))
-                                                  for what, values in s.values.items()]})
+        ["two-rank hello to exit", ours.cell(hello), python.cell(hello), f"{at_most(0.25, of_torchrun, 'x torchrun')} ({of_torchrun:.3f}x)"],
+        ["trireme run --nproc-per-node 2 true", ours.cell(two), "", at_most(30, ours.median(two), " ms")],
+        ["trireme --help", ours.cell(text), "", at_most(10, ours.median(text), " ms")]])
+    report.write(options.out, "launch", json_rows({"trireme": ours, "torchrun": python}, ("what",), "medians_ms"))
     return 0
 
 
