@@ -169,6 +169,14 @@ bool same_name(std::string_view a, std::string_view b) {
   return std::ranges::equal(a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
+/// "llama3_1_405b" of "llama3.1-405B": how the shipped files are called.
+std::string file_name_of(std::string_view name) {
+  std::string result;
+  for (const char c : name)
+    result += std::isalnum(static_cast<unsigned char>(c)) != 0 ? static_cast<char>(std::tolower(c)) : '_';
+  return result;
+}
+
 /// "transformer", "blocks" or "huggingface": exactly one of them.
 ModelDesc read_body(const JsonObject& top) {
   const int bodies = static_cast<int>(top.has("huggingface")) + static_cast<int>(top.has("transformer")) +
@@ -243,6 +251,12 @@ ModelDesc read_model(const std::string& path_or_name, const HfOptions& options) 
   const bool looks_like_path = path_or_name.find('/') != std::string::npos || path_or_name.ends_with(".json");
   if (fs::is_regular_file(path, ignored) || looks_like_path)
     return parse_model(read_text(path.string(), kComponent), path.string(), options);
+  // Most names are those of their file; only other spellings need all files.
+  const fs::path own = fs::path(data_folder("models")) / (file_name_of(path_or_name) + ".json");
+  if (fs::exists(own, ignored)) {
+    ModelDesc model = read_own(JsonObject::read(own.string(), kComponent));
+    if (same_name(model.name, path_or_name)) return model;
+  }
   const ModelCatalog catalog = load_models();
   if (const ModelDesc* found = catalog.find(path_or_name)) return *found;
   std::vector<std::string> known;

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
 namespace trireme::plan {
 namespace {
 
@@ -112,6 +114,73 @@ TEST(ModelDesc, CountsLatentAttention) {
   EXPECT_EQ(parameters_of(layer, 7168).replicated + 0, 7168 * 1536 + 1536 + 7168 * 576 + 512 + 7168 * 256 + 2 * 7168);
   EXPECT_NEAR(static_cast<double>(total_parameters(model)), 671e9, 0.5e9);
   EXPECT_NEAR(static_cast<double>(active_parameters(model)), 37e9, 1e9);
+}
+
+TransformerLayer random_layer(std::mt19937& random) {
+  const auto pick = [&](int low, int high) { return std::uniform_int_distribution<int64_t>(low, high)(random); };
+  TransformerLayer layer;
+  Attention& a = layer.attention;
+  a.kv_heads = pick(1, 4);
+  a.heads = a.kv_heads * pick(1, 4);
+  a.head_dim = pick(1, 9);
+  a.value_dim = pick(0, 9);
+  if (pick(0, 2) == 0) {
+    a.kv_rank = pick(1, 9);
+    a.q_rank = pick(0, 9);
+    a.rope_dim = pick(1, 4);
+  }
+  a.causal = pick(0, 1) == 1;
+  a.qkv_bias = pick(0, 1) == 1;
+  a.out_bias = pick(0, 1) == 1;
+  a.qk_norm = pick(0, 1) == 1;
+  if (pick(0, 1) == 1) layer.feed_forward = FeedForward{pick(1, 99), pick(0, 1) == 1, pick(0, 1) == 1};
+  if (pick(0, 1) == 1) {
+    layer.experts = Experts{};
+    layer.experts->count = pick(1, 9);
+    layer.experts->active = pick(1, static_cast<int>(layer.experts->count));
+    layer.experts->width = pick(1, 30);
+    layer.experts->shared_width = pick(0, 30);
+  }
+  return layer;
+}
+
+// Oracle: what must hold whatever the sizes: twice the tokens cost twice the projections and four times the scores; a window as long as the
+// sequence is none, a shorter one never costs more; half the scores of a causal layer are half; a weight is used at least once where
+// every expert is active: projections and experts are 2 s (weights), biases and norms aside.
+TEST(ModelDesc, KeepsItsLawsOnRandomLayers) {
+  std::mt19937 random(20261130);
+  for (int i = 0; i < 500; ++i) {
+    SCOPED_TRACE(i);
+    TransformerLayer layer = random_layer(random);
+    const int64_t hidden = 1 + static_cast<int64_t>(random() % 50);
+    const LayerFlops one = forward_flops(layer, hidden, 64, false);
+    const LayerFlops two = forward_flops(layer, hidden, 128, false);
+    EXPECT_EQ(two.projections, 2 * one.projections);
+    EXPECT_EQ(two.experts, 2 * one.experts);
+    EXPECT_EQ(two.scores, 4 * one.scores);
+    EXPECT_EQ(forward_flops(layer, hidden, 64, true).scores, layer.attention.causal ? one.scores / 2 : one.scores);
+    TransformerLayer windowed = layer;
+    windowed.attention.window = 64;
+    EXPECT_EQ(forward_flops(windowed, hidden, 64, true).scores, forward_flops(layer, hidden, 64, true).scores);
+    windowed.attention.window = 63;
+    EXPECT_LT(forward_flops(windowed, hidden, 64, true).scores, forward_flops(layer, hidden, 64, true).scores);
+
+    ModelDesc model;
+    model.hidden = hidden;
+    model.head = false;
+    model.layers = {{layer, 3, 0}};
+    EXPECT_EQ(total_parameters(model), 3 * parameters_of(layer, hidden).total());
+    EXPECT_LE(active_parameters(model), total_parameters(model));
+    TransformerLayer bare = layer;
+    bare.attention.qkv_bias = bare.attention.out_bias = bare.attention.qk_norm = false;
+    bare.norms = 0;
+    if (bare.feed_forward) bare.feed_forward->bias = false;
+    if (bare.experts) bare.experts->active = bare.experts->count;
+    const int64_t compression_norms = bare.attention.kv_rank > 0 ? bare.attention.kv_rank + bare.attention.q_rank : 0;
+    const LayerFlops all = forward_flops(bare, hidden, 64, false);
+    EXPECT_EQ(all.projections + all.experts,
+              2.0 * 64 * static_cast<double>(parameters_of(bare, hidden).total() - compression_norms));
+  }
 }
 
 // Oracle: by hand, for a grouped convolution, a linear layer and attention scores of one sample.

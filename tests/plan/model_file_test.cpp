@@ -114,6 +114,16 @@ TEST(ModelFiles, HaveThePublishedMultiplyAdds) {
   }
 }
 
+// Oracle: the rule by which one model is found without reading all.
+TEST(ModelFiles, AreCalledByTheirNames) {
+  for (const ModelDesc& model : shipped().models) {
+    std::string file = model.name;
+    for (char& c : file)
+      if (c == '-' || c == '.') c = '_';
+    EXPECT_EQ(read_model(TRIREME_SOURCE_DIR "/models/" + file + ".json").name, model.name);
+  }
+}
+
 // Oracle: the models of the published throughput tables, as those spell them.
 TEST(ModelFiles, KnowTheNamesOfPublishedTables) {
   for (const char* name : {"DeepSeekV3", "DeepSeekV3-671B", "Qwen3_30B_a3B", "Qwen3_235B_a22B", "GPT OSS 120B",
@@ -210,6 +220,7 @@ TEST(ReadModel, RefusesWhatItCannotFind) {
               HasSubstr("no file and no shipped model is called 'resnet5O'; did you mean 'resnet50'?"));
   EXPECT_THAT(message("nowhere/config.json"), HasSubstr("cannot read 'nowhere/config.json'"));
   EXPECT_EQ(read_model("ResNet-50").name, "resnet50");
+  EXPECT_EQ(read_model("Llama3.1-405b").name, "llama3.1-405b");
   EXPECT_EQ(read_model(TRIREME_SOURCE_DIR "/models/resnet50.json").name, "resnet50");
 }
 
