@@ -31,11 +31,11 @@ int64_t HfReader::size_or_default(Names names, int64_t otherwise) {
   return otherwise;
 }
 
-Attention HfReader::attention(int64_t hidden, int64_t heads, int64_t kv_heads, int64_t default_head_dim) const {
+Attention HfReader::attention(int64_t hidden, int64_t heads, int64_t kv_heads, int64_t default_head_dim) {
   Attention a;
   a.heads = heads;
   a.kv_heads = kv_heads;
-  a.head_dim = size_or({"head_dim"}, default_head_dim);
+  a.head_dim = default_head_dim > 0 ? size_or_default({"head_dim"}, default_head_dim) : size_or({"head_dim"}, 0);
   if (a.head_dim == 0) {
     if (hidden % heads != 0) {
       config_.fail("num_attention_heads", str("is ", heads, ", which does not divide the hidden size ", hidden,

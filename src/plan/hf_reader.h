@@ -27,9 +27,8 @@ class HfReader {
 
   void state(const std::string& approximation) { model_.approximations.push_back(approximation); }
 
-  /// Attention with `head_dim` from the file, else hidden / heads. kConfig when that is no whole number or kv heads do not divide heads.
-  [[nodiscard]] Attention attention(int64_t hidden, int64_t heads, int64_t kv_heads,
-                                    int64_t default_head_dim = 0) const;
+  /// Attention with `head_dim` from the file, else the default of the family's library (stated), else hidden / heads. kConfig when that is no whole number or kv heads do not divide heads.
+  [[nodiscard]] Attention attention(int64_t hidden, int64_t heads, int64_t kv_heads, int64_t default_head_dim = 0);
 
   /// Which layers slide: from "layer_types", else by `slides` (index of the layer).
   template <typename Slides>

@@ -34,6 +34,8 @@ std::string llama(const char* type, int hidden, int layers, int heads, int kv, i
 // ones count the tied table twice.
 TEST(HfImport, CountsDecodersAsPublished) {
   const char* tied = R"(, "tie_word_embeddings": true)";
+  const char* wide = R"(, "head_dim": 128)";
+  const char* tied_wide = R"(, "head_dim": 128, "tie_word_embeddings": true)";
   const std::string experts =
       R"(, "head_dim": 128, "num_experts": 128, "num_experts_per_tok": 8, "moe_intermediate_size": 768)";
   const std::string mixtral = R"(, "num_local_experts": 8, "num_experts_per_tok": 2)";
@@ -51,9 +53,9 @@ TEST(HfImport, CountsDecodersAsPublished) {
       {llama("mixtral", 4096, 32, 32, 8, 14336, 32000, mixtral.c_str()), 46'702'792'704},
       {llama("qwen2", 896, 24, 14, 2, 4864, 151936, tied), 494'032'768},
       {llama("qwen2", 8192, 80, 64, 8, 29568, 152064), 72'706'203'648},
-      {llama("qwen3", 1024, 28, 16, 8, 3072, 151936, tied), 596'049'920},
-      {llama("qwen3", 2560, 36, 32, 8, 9728, 151936, tied), 4'022'468'096},
-      {llama("qwen3", 5120, 64, 64, 8, 25600, 151936), 32'762'123'264},
+      {llama("qwen3", 1024, 28, 16, 8, 3072, 151936, tied_wide), 596'049'920},
+      {llama("qwen3", 2560, 36, 32, 8, 9728, 151936, tied_wide), 4'022'468'096},
+      {llama("qwen3", 5120, 64, 64, 8, 25600, 151936, wide), 32'762'123'264},
       {llama("qwen3_moe", 2048, 48, 32, 4, 6144, 151936, experts.c_str()), 30'532'122'624},
       {llama("gemma", 2048, 18, 8, 1, 16384, 256000, R"(, "head_dim": 256)"), 2'506'172'416},
       {llama("gemma", 3072, 28, 16, 16, 24576, 256000, R"(, "head_dim": 256)"), 8'537'680'896},
@@ -185,6 +187,13 @@ TEST(HfImport, KnowsWhichLayersSlide) {
                                  R"(, "sliding_window": 8, "use_sliding_window": true, "max_window_layers": 2)"))),
             "ffs");
   EXPECT_EQ(sliding(import(llama("mistral", 64, 2, 4, 4, 64, 99, R"(, "sliding_window": null)"))), "ff");
+}
+
+// Oracle: Qwen 3's own default of head_dim, 128, is used where the file has none, and stated.
+TEST(HfImport, StatesADefaultThatItUses) {
+  const ModelDesc model = import(llama("qwen3", 1024, 28, 16, 8, 3072, 151936, R"(, "tie_word_embeddings": true)"));
+  EXPECT_EQ(total_parameters(model), 596'049'920);
+  EXPECT_THAT(model.approximations, Contains(HasSubstr("'head_dim' is not in the file: taken as 128")));
 }
 
 // Oracle: case N05 of the public reports: the look-up of a token's row is no product, whether or not the head shares the table.
