@@ -33,6 +33,8 @@
 #include "trireme/data/image_batch.h"
 #include "trireme/data/sampler.h"
 #include "trireme/parallel/ddp.h"
+#include "trireme/rendezvous/job_env.h"
+#include "trireme/rendezvous/store.h"
 
 namespace trireme::cli {
 namespace {
@@ -319,14 +321,26 @@ class Training {
         failure = std::current_exception();
       }
     }
-    // The others wait here; without this word they would take rank 0 for lost. Of the same kind, as either may end first.
+    // The others wait here; without this word they would take rank 0 for lost.
     at::Tensor failed = at::full({1}, failure != nullptr ? 1 : 0, at::kLong);
     comm::all_reduce_max(world_, failed).wait();
     if (failure != nullptr) std::rethrow_exception(failure);
     if (failed.item<int64_t>() != 0) {
+      wait_for_the_end_of_rank_zero();
       throw Error(ErrorKind::kIo,
                   str("[train] rank ", world_.rank(), '/', world_.size(), ": rank 0 could not save step ", step_,
                       ", so this rank ends too; the message of rank 0 says why."));
+    }
+  }
+
+  // The launcher names the rank that ends first as the cause, and that must be rank 0. Its death notice says that it has named it; where there is
+  // no such launcher, it has this long to end.
+  static void wait_for_the_end_of_rank_zero() {
+    constexpr std::chrono::seconds kMost{5};
+    try {
+      const rendezvous::JobStore job = rendezvous::open_job_store(rendezvous::detect_job_env(), kMost);
+      (void)rendezvous::get_unless_dead(*job.store, *job.store, "train/never", kMost, "train.save");
+    } catch (const Error&) {  // NOLINT(bugprone-empty-catch): the notice, or none in time
     }
   }
 

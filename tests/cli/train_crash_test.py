@@ -135,6 +135,7 @@ class TrainCrashTest(unittest.TestCase):
                 if done.returncode == 99 or "unshare failed" in done.stderr:
                     self.skipTest("no tmpfs of one's own can be mounted here: " + done.stderr.strip())
                 self.assertEqual(done.returncode, 1, done.stderr)
+                self.assertRegex(done.stderr, r"\[launch\] FAILED, 1 of 2 ranks\. First, [0-9:]+: rank 0 ")  # the cause, not who heard of it
                 mine = re.findall(r"^\[checkpoint\.save\] .*", done.stderr, re.M)
                 self.assertEqual(len(mine), 1, done.stderr)
                 self.assertRegex(mine[0], r"/\.tmp-\w+/.*: No space left on device\. Free some space .*earlier checkpoints are still there")
