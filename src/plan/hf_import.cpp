@@ -30,6 +30,7 @@ const std::map<std::string, Read, std::less<>>& readers() {
       {"gpt2", read_gpt2},
       {"gpt_neox", read_gpt_neox},
       {"gpt_oss", read_gpt_oss},
+      {"kimi_k2", read_deepseek},
       {"llama", read_llama_like},
       {"llama4", read_llama4},
       {"llama4_text", read_llama4},

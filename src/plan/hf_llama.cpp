@@ -224,7 +224,7 @@ void read_deepseek(HfReader& reader, const std::string& type) {
       e.active = reader.size({"num_experts_per_tok"});
       e.width = reader.size({"moe_intermediate_size"});
       e.shared_width = e.width * reader.config().integer_or("n_shared_experts", 0, 0, 1 << 20);
-      e.router_bias = type == "deepseek_v3";  // the correction of the scores that balances the load
+      e.router_bias = type != "deepseek_v2";  // the correction of the scores that balances the load
       one.experts = e;
     } else {
       one.feed_forward = FeedForward{reader.size({"intermediate_size"}), true, false};
