@@ -6,13 +6,18 @@ _trireme() {
     --local-ranks-filter --master-addr --master-port --rdzv-endpoint --rdzv-id --rdzv-backend --dry-run --json --help"
   local train_flags="--recipe --data --epochs --max-steps --global-batch --lr --seed --config --set --ranks --run-dir
     --resume --json --help"
+  local simulate_flags="--schedule --stages --virtual-stages --micro-batches --recompute --forward-only --forward-ms --backward-ms
+    --backward-input-ms --backward-weight-ms --stage-factors --optimizer-ms --message-mb --link-gb-s
+    --link-latency-us --blocking --activations-mb --checkpoint-mb --state-gb --replicas --tensor-parallel
+    --gradients-mb --topology --domain --domain-link-gb-s --nic-gb-s --nic-latency-us --spine-share --slow-rank
+    --slow-link --compare --compare-links --svg --trace --csv --width --json --help"
   local bench_flags="--ranks --json --repetitions --op --bytes --model --gradients --set --batch --help"
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
     # Programs named trireme-X, beside trireme or in PATH, are commands as well.
     local external
     external=$(compgen -c trireme- | sed 's/^trireme-//' | sort -u)
-    mapfile -t COMPREPLY < <(compgen -W "run train bench completion --help --version $external" -- "$current")
+    mapfile -t COMPREPLY < <(compgen -W "run train bench simulate completion --help --version $external" -- "$current")
     return
   fi
   case ${COMP_WORDS[1]} in
@@ -34,6 +39,16 @@ _trireme() {
             mapfile -t COMPREPLY < <(compgen -c -f -- "$current" | sort -u)
           fi
           ;;
+      esac
+      return
+      ;;
+    simulate)
+      case $previous in
+        --schedule | --compare)
+          mapfile -t COMPREPLY < <(compgen -f -W "gpipe 1f1b interleaved zb1p zb2p zbv" -- "$current") ;;
+        --topology) mapfile -t COMPREPLY < <(compgen -W "ring tree domains rails" -- "$current") ;;
+        --svg | --trace | --csv) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
+        *) mapfile -t COMPREPLY < <(compgen -W "$simulate_flags" -- "$current") ;;
       esac
       return
       ;;

@@ -8,6 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 ./dev build dev --target trireme trireme-train cli_train_procs
 bin=$PWD/build/dev/bin
 python3 tests/cli/program_test.py "$bin/trireme" "$PWD" --regen
+python3 tests/cli/simulate_test.py "$bin/trireme" "$PWD" --regen
 "$bin/trireme-train" --help >tests/golden/cli/train_help.txt
 TRIREME_REGEN_GOLDEN=1 "$bin/cli_train_procs" --gtest_filter='GoldenLosses.*' --gtest_brief=1
 git status --short tests/golden

@@ -79,7 +79,7 @@ double collective_seconds(Collective collective, Topology topology, int64_t rank
   const int64_t domains = (ranks + g - 1) / g;
   const double inside_latency = g > 1 ? fabric.link_latency_s * (1 + log2_of(g) / 2) : 0;
   const double passes = fabric.memory_bytes_per_s > 0 ? fabric.memory_passes * bytes / fabric.memory_bytes_per_s : 0;
-  const double link = g > 1 ? fabric.link_bytes_per_s : 1;
+  const double link = g > 1 ? fabric.link_bytes_per_s : HUGE_VAL;  // not used
   const auto domain_ranks = static_cast<double>(g);
 
   // All-to-all: each rank sends 1 / n to every other one, whatever the topology; only a spine makes a difference.
@@ -104,7 +104,7 @@ double collective_seconds(Collective collective, Topology topology, int64_t rank
              ring_volume(collective, ranks) * bytes * std::max(1 / link, 1 / (nic * domain_ranks));
     case Topology::kTree:
       return inside_latency + passes + 2 * fabric.nic_latency_s * log2_of(domains) +
-             tree_volume(collective, domains) * bytes * std::max(g > 1 ? 1 / link : 0, 1 / (nic * domain_ranks));
+             tree_volume(collective, domains) * bytes * std::max(1 / link, 1 / (nic * domain_ranks));
     default: {
       const double share = topology == Topology::kRails ? 1 : fabric.spine_share;
       const double inside = ring_volume(collective, g) * bytes / link;

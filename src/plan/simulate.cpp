@@ -49,6 +49,7 @@ class Engine {
   struct RankState {
     size_t position = 0;
     double now = 0;         ///< the computing lane is busy until then
+    double began = 0;       ///< when what it computes or has computed last began
     double collective = 0;  ///< so are the other two
     double copy = 0;
     double first = kUnknown;
@@ -138,6 +139,7 @@ class Engine {
       }
     }
     wait_until(state, ready, posted);
+    state.began = state.now;
     for (; state.position < end; ++state.position) compute_one(rank, state);
     return true;
   }
@@ -164,10 +166,12 @@ class Engine {
     state.now = ready;
   }
 
-  /// Hands messages to their links and goes on.
+  /// Hands messages to their links and goes on. A receive waits beside the computation that stands before it; a send needs its result.
   bool post_messages(int rank, size_t end) {
     RankState& state = ranks_[rank];
-    for (; state.position < end; ++state.position) post(rank, state.position, state.now);
+    for (; state.position < end; ++state.position) {
+      post(rank, state.position, is_send(schedule_[rank][state.position].kind) ? state.now : state.began);
+    }
     return true;
   }
 

@@ -13,6 +13,7 @@ namespace {
 
 /// "12.3 ms" and the like, three digits.
 std::string time_text(double seconds) {
+  if (seconds == 0) return "0";
   std::array<char, 32> text{};
   const auto [scale, unit] = seconds >= 1      ? std::pair(1.0, "s")
                              : seconds >= 1e-3 ? std::pair(1e3, "ms")
@@ -112,6 +113,13 @@ class Svg {
     shown_ = shown_ranks(static_cast<int>(schedule.size()), kMostRanks);
     scale_ = step.step_s > 0 ? kWidth / step.step_s : 0;
     for (const double bytes : step.rank_peak_bytes) most_bytes_ = std::max(most_bytes_, bytes);
+    int64_t messages = 0;
+    for (const int rank : shown_) {
+      const std::vector<Action>& list = schedule[rank];
+      messages += std::count_if(list.begin(), list.end(), [](const Action& action) { return is_send(action.kind); });
+    }
+    constexpr int64_t kMostMessages = 2000;  // more lines hide the rest
+    draws_messages_ = messages <= kMostMessages;
   }
 
   std::string draw(const std::string& title) {
@@ -176,7 +184,8 @@ class Svg {
       left += 30 + 6.2 * static_cast<double>(std::string_view(name).size());
     }
     text(left, 40, "fill=\"#333\"",
-         str("thin lines: messages; below each rank: its memory, top line ", bytes_text(most_bytes_)));
+         str(draws_messages_ ? "thin lines: messages; " : "", "below each rank: its memory, top line ",
+             bytes_text(most_bytes_)));
   }
 
   void axis(double bottom) {
@@ -251,16 +260,14 @@ class Svg {
   void draw_messages() {
     std::vector<int> row_of(schedule_.size(), -1);
     for (size_t row = 0; row < shown_.size(); ++row) row_of[shown_[row]] = static_cast<int>(row);
-    size_t drawn = 0;
-    constexpr size_t kMost = 4000;
+    if (!draws_messages_) return;
     for (const int rank : shown_) {
-      for (size_t i = 0; i < schedule_[rank].size() && drawn < kMost; ++i) {
+      for (size_t i = 0; i < schedule_[rank].size(); ++i) {
         const Action& action = schedule_[rank][i];
         if (!is_send(action.kind)) continue;
         const int row = row_of[rank];
         const int other = row_of[step_.rank_of_stage[action.peer_stage]];
         if (other < 0) continue;
-        ++drawn;
         const SimulatedAction& when = step_.actions[rank][i];
         const double from = other > row ? y(row) + kRow : y(row);
         const double to = other > row ? y(other) : y(other) + kRow;
@@ -277,6 +284,7 @@ class Svg {
   std::vector<int> shown_;
   double scale_ = 0;
   double most_bytes_ = 0;
+  bool draws_messages_ = true;
   std::string out_;
 };
 
@@ -291,12 +299,15 @@ std::string timeline_text(const Schedule& schedule, const SimulatedStep& step, i
     std::string row(columns, '.');
     for (size_t i = 0; i < schedule[rank].size(); ++i) {
       const SimulatedAction& when = step.actions[rank][i];
-      if (when.lane != Lane::kCompute || step.step_s <= 0) continue;
+      if (is_message(schedule[rank][i].kind) || step.step_s <= 0) continue;
       // A column shows what runs in its middle.
       const double per_column = step.step_s / columns;
       const int first = static_cast<int>(std::ceil(when.start_s / per_column - 0.5 - 1e-9));
       const int last = static_cast<int>(std::ceil(when.end_s / per_column - 0.5 - 1e-9));
-      for (int c = std::max(first, 0); c < std::min(last, columns); ++c) row[c] = letter(schedule[rank][i]);
+      for (int c = std::max(first, 0); c < std::min(last, columns); ++c) {
+        const bool aside = when.lane != Lane::kCompute;
+        if (!aside || row[c] == '.') row[c] = aside ? ':' : letter(schedule[rank][i]);
+      }
     }
     std::string name = str("rank ", rank);
     name.resize(kBefore, ' ');

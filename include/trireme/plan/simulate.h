@@ -43,8 +43,10 @@ struct SimulateOptions {
   LinkCost link;                      ///< between any two ranks
   std::vector<double> rank_slowdown;  ///< factor on what a rank computes: none, or one for each (1.2 = 20 % slower)
   std::vector<double>
-      link_slowdown;      ///< factor on messages between rank r and r + 1 (the last: to rank 0): none, or one for each
-  bool blocking = false;  ///< a send or receive holds its rank until it is over; else only what needs the data waits
+      link_slowdown;  ///< factor on messages between rank r and r + 1 (the last: to rank 0): none, or one for each
+  /// A send or receive holds its rank until it is over. Otherwise only what needs the data waits, and a receive is posted when the
+  /// computation before it begins.
+  bool blocking = false;
 };
 
 enum class Lane : uint8_t {
@@ -96,7 +98,8 @@ struct SimulatedStep {
                                      const SimulateOptions& options);
 
 /// The step by rank in at most `width` characters a line: digits and letters are the forwards of micro-batches (their number modulo 36),
-/// '=' backwards of inputs, '-' of weights, '~' recomputation, '.' waiting. Ends with a line of memory by stage.
+/// '=' backwards of inputs, '-' of weights, '~' recomputation, '*' the optimizer step, ':' nothing but a collective or copy, '.' waiting;
+/// then how busy the rank is and its peak of memory. Of more than 40 ranks, 40 evenly spread ones.
 [[nodiscard]] std::string timeline_text(const Schedule& schedule, const SimulatedStep& step, int width);
 
 /// A drawing of the same in colour, with messages as thin lines between ranks and memory of each rank below. Self-contained SVG.

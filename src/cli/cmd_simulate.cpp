@@ -1,0 +1,152 @@
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "base/replace_file.h"
+#include "base/str.h"
+#include "cli/commands.h"
+#include "cli/simulate_flags.h"
+#include "trireme/base/error.h"
+
+namespace trireme::cli {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+double busy(const plan::SimulatedStep& step) { return 1 - step.bubble - step.exposed; }
+
+double peak_gb(const plan::SimulatedStep& step) {
+  return *std::max_element(step.rank_peak_bytes.begin(), step.rank_peak_bytes.end()) / 1e9;
+}
+
+/// The case that was asked for, then what it is compared with.
+std::vector<SimulatedCase> run_all(const SimulateRequest& request) {
+  const SimulateCase& base = request.base;
+  std::vector<SimulatedCase> cases;
+  cases.push_back(run_case(base, "as asked"));
+  if (!base.slow_ranks.empty() || !base.slow_links.empty()) {
+    SimulateCase even = base;
+    even.slow_ranks.clear();
+    even.slow_links.clear();
+    cases.push_back(run_case(even, "nothing slow"));
+  }
+  for (const std::string& schedule : request.compare) {
+    SimulateCase other = base;
+    other.schedule = schedule;
+    // A number of virtual stages belongs to one schedule; the others take their own.
+    other.virtual_stages = schedule == "gpipe" || schedule == "zb1p" ? base.virtual_stages : 0;
+    if (schedule == "interleaved") other.virtual_stages = base.virtual_stages > 1 ? base.virtual_stages : 0;
+    cases.push_back(run_case(other, schedule));
+  }
+  for (const double speed : request.compare_links) {
+    SimulateCase other = base;
+    other.link_gb_s = speed;
+    cases.push_back(run_case(other, str("links of ", speed, " GB/s")));
+  }
+  return cases;
+}
+
+Json summary(const SimulatedCase& one) {
+  return {{"name", one.name},          {"step_ms", one.step.step_s * 1e3}, {"busy", busy(one.step)},
+          {"bubble", one.step.bubble}, {"exposed", one.step.exposed},      {"peak_gb", peak_gb(one.step)}};
+}
+
+void print_json(const SimulateRequest& request, const std::vector<SimulatedCase>& cases) {
+  const SimulatedCase& first = cases.front();
+  Json ranks = Json::array();
+  for (size_t rank = 0; rank < first.step.ranks.size(); ++rank) {
+    const plan::RankTime& time = first.step.ranks[rank];
+    ranks.push_back({{"rank", rank},
+                     {"compute_ms", time.compute_s * 1e3},
+                     {"exposed_ms", time.exposed_s * 1e3},
+                     {"bubble_ms", time.bubble_s * 1e3},
+                     {"outside_ms", time.outside_s * 1e3},
+                     {"peak_gb", first.step.rank_peak_bytes[rank] / 1e9}});
+  }
+  Json stages = Json::array();
+  for (size_t stage = 0; stage < first.step.stage_peak_bytes.size(); ++stage) {
+    Json memory = Json::array();
+    for (const plan::MemoryPoint& point : first.step.memory[stage]) {
+      memory.push_back({point.at_s * 1e3, point.bytes / 1e9});
+    }
+    stages.push_back({{"stage", stage},
+                      {"rank", first.step.rank_of_stage[stage]},
+                      {"peak_gb", first.step.stage_peak_bytes[stage] / 1e9},
+                      {"memory_ms_gb", memory}});
+  }
+  Json compared = Json::array();
+  for (size_t i = 1; i < cases.size(); ++i) compared.push_back(summary(cases[i]));
+  Json json = {{"schema", 1}, {"schedule", request.base.schedule}};
+  json["virtual_stages"] = first.virtual_stages;
+  json["gpus"] = static_cast<int64_t>(first.schedule.size()) * request.base.replicas * request.base.tensor_parallel;
+  json["reduce_ms"] = first.reduce_ms;
+  json.update(summary(first));
+  json["ranks"] = ranks;
+  json["stages"] = stages;
+  json["compared"] = compared;
+  std::puts(json.dump(2).c_str());
+}
+
+int width(const SimulateRequest& request) {
+  if (request.width > 0) return request.width;
+  winsize size{};
+  constexpr int kNoTerminal = 120;
+  return ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : kNoTerminal;
+}
+
+std::string title(const SimulateRequest& request, const SimulatedCase& first) {
+  const auto ranks = static_cast<int64_t>(first.schedule.size());
+  const int64_t gpus = ranks * request.base.replicas * request.base.tensor_parallel;
+  std::string text = str(request.base.schedule, ": ", ranks, " ranks");
+  if (first.virtual_stages > 1) text += str(" of ", first.virtual_stages, " stages");
+  if (gpus != ranks) text += str(", ", gpus, " GPUs in ", request.base.replicas, " replicas");
+  return text;
+}
+
+void print_text(const SimulateRequest& request, const std::vector<SimulatedCase>& cases) {
+  const SimulatedCase& first = cases.front();
+  std::printf("%s\n\n%s\n", title(request, first).c_str(),
+              plan::timeline_text(first.schedule, first.step, width(request)).c_str());
+  std::puts(
+      "0 1 2 ... forward of that micro-batch   = backward, inputs   - weights   ~ recompute   * optimizer\n"
+      ": only a collective or copy   . idle\n");
+  if (request.base.replicas > 1 && request.base.gradients_mb > 0) {
+    std::printf("gradients of one rank over %lld replicas (%s): %.3g ms\n\n",
+                static_cast<long long>(request.base.replicas), request.base.topology.c_str(), first.reduce_ms);
+  }
+  size_t longest = 4;
+  for (const SimulatedCase& one : cases) longest = std::max(longest, one.name.size());
+  std::printf("%-*s  %10s  %7s  %7s  %22s  %9s\n", static_cast<int>(longest), "case", "step ms", "busy", "bubble",
+              "exposed communication", "peak GB");
+  for (const SimulatedCase& one : cases) {
+    std::printf("%-*s  %10.2f  %5.1f %%  %5.1f %%  %20.1f %%  %9.3g\n", static_cast<int>(longest), one.name.c_str(),
+                one.step.step_s * 1e3, 100 * busy(one.step), 100 * one.step.bubble, 100 * one.step.exposed,
+                peak_gb(one.step));
+  }
+}
+
+}  // namespace
+
+int cmd_simulate(const std::vector<std::string>& args) {
+  const SimulateRequest request = parse_simulate_flags(args);
+  if (request.help) {
+    std::fputs(simulate_help(), stdout);
+    return 0;
+  }
+  const std::vector<SimulatedCase> cases = run_all(request);
+  const SimulatedCase& first = cases.front();
+  if (!request.svg.empty()) {
+    replace_file(request.svg, plan::timeline_svg(first.schedule, first.step, title(request, first)), "cli.simulate");
+  }
+  if (!request.trace.empty())
+    replace_file(request.trace, plan::timeline_trace(first.schedule, first.step), "cli.simulate");
+  if (!request.csv.empty()) replace_file(request.csv, plan::write_schedule_csv(first.schedule), "cli.simulate");
+  request.json ? print_json(request, cases) : print_text(request, cases);
+  return 0;
+}
+
+}  // namespace trireme::cli

@@ -1,0 +1,128 @@
+// From flags to a schedule and its costs.
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <sstream>
+
+#include "base/str.h"
+#include "cli/simulate_flags.h"
+#include "trireme/base/error.h"
+
+namespace trireme::cli {
+namespace {
+
+constexpr double kMilli = 1e-3, kMicro = 1e-6, kMega = 1e6, kGiga = 1e9;
+
+[[noreturn]] void refuse(const std::string& what) { throw Error(ErrorKind::kConfig, "[cli.simulate] " + what); }
+
+bool is_file(const std::string& schedule) {
+  return schedule.find('/') != std::string::npos || schedule.ends_with(".csv");
+}
+
+plan::Schedule read_schedule(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  if (!in) throw Error(ErrorKind::kIo, str("[cli.simulate] cannot read ", path, "; a CSV file is required."));
+  plan::ScheduleFile file = plan::read_schedule_csv(text, path);
+  if (file.has_communication || file.schedule.size() == 1) return std::move(file.schedule);
+  return plan::add_communication(file.schedule, file.splits_backward);
+}
+
+/// "2=1.3" for rank 2.
+std::vector<double> factors(const char* flag, const std::vector<std::string>& words, size_t ranks) {
+  if (words.empty()) return {};
+  std::vector<double> result(ranks, 1);
+  for (const std::string& word : words) {
+    char* end = nullptr;
+    const int64_t rank = std::strtoll(word.c_str(), &end, 10);
+    const bool equals = end != word.c_str() && *end == '=';
+    const char* number = equals ? end + 1 : word.c_str();
+    const double factor = std::strtod(number, &end);
+    if (!equals || end == number || *end != '\0' || rank < 0 || rank >= static_cast<int64_t>(ranks) || !(factor > 0)) {
+      refuse(str(flag, " ", word, ": RANK=FACTOR is required, with a rank of 0 to ", ranks - 1,
+                 " and a factor above 0, such as 1=1.3."));
+    }
+    result[rank] = factor;
+  }
+  return result;
+}
+
+/// The costs of one of a rank's `chunks` stages.
+plan::StageCost stage_cost(const SimulateCase& wanted, int chunks, double reduce_s) {
+  const double forward = wanted.forward_ms * kMilli;
+  const double backward = wanted.backward_ms >= 0 ? wanted.backward_ms * kMilli : 2 * forward;
+  plan::StageCost cost;
+  cost.forward_s = forward / chunks;
+  cost.input_s = (wanted.backward_input_ms >= 0 ? wanted.backward_input_ms * kMilli : backward / 2) / chunks;
+  cost.weight_s = (wanted.backward_weight_ms >= 0 ? wanted.backward_weight_ms * kMilli : backward / 2) / chunks;
+  cost.recompute_s = cost.forward_s;
+  cost.activation_bytes = wanted.activations_mb * kMega / chunks;
+  cost.checkpoint_bytes = wanted.checkpoint_mb * kMega / chunks;
+  cost.static_bytes = wanted.state_gb * kGiga / chunks;
+  cost.reduce_s = reduce_s;
+  cost.optimizer_s = wanted.optimizer_ms * kMilli / chunks;
+  return cost;
+}
+
+double reduce_seconds(const SimulateCase& wanted, double bytes) {
+  plan::Fabric fabric;
+  fabric.domain_ranks = wanted.domain;
+  fabric.link_bytes_per_s = wanted.domain_link_gb_s * kGiga;
+  fabric.nic_bytes_per_s = wanted.nic_gb_s * kGiga;
+  fabric.nic_latency_s = wanted.nic_latency_us * kMicro;
+  fabric.spine_share = wanted.spine_share;
+  return plan::collective_seconds(plan::Collective::kAllReduce, plan::topology_from(wanted.topology), wanted.replicas,
+                                  bytes, fabric);
+}
+
+}  // namespace
+
+SimulatedCase run_case(const SimulateCase& wanted, std::string name) {
+  SimulatedCase result;
+  result.name = std::move(name);
+  if (is_file(wanted.schedule)) {
+    result.schedule = read_schedule(wanted.schedule);
+  } else {
+    plan::ScheduleOptions options;
+    options.ranks = wanted.stages;
+    const bool two = wanted.schedule == "interleaved" || wanted.schedule == "zbv";
+    options.virtual_stages = wanted.virtual_stages > 0 ? wanted.virtual_stages : two ? 2 : 1;
+    options.microbatches = wanted.micro_batches;
+    options.forward_only = wanted.forward_only;
+    options.recompute = wanted.recompute;
+    options.reduce_grads = !wanted.forward_only && wanted.replicas > 1 && wanted.gradients_mb > 0;
+    options.optimizer_step = wanted.optimizer_ms > 0;
+    result.schedule = plan::make_schedule(wanted.schedule, options);
+  }
+  const Result<plan::ScheduleStats> stats = plan::check_schedule(result.schedule);
+  if (!stats.ok()) refuse(stats.reason());
+  const size_t ranks = result.schedule.size();
+  const int stages = stats.value().stages;
+  result.virtual_stages = std::max(1, stages / static_cast<int>(ranks));
+  const double bytes = wanted.gradients_mb * kMega;
+  result.reduce_ms = reduce_seconds(wanted, bytes) / kMilli;
+  plan::SimulateOptions& options = result.options;
+  options.stages = {stage_cost(wanted, result.virtual_stages, reduce_seconds(wanted, bytes / result.virtual_stages))};
+  if (!wanted.stage_factors.empty()) {
+    if (wanted.stage_factors.size() != static_cast<size_t>(stages)) {
+      refuse(str("--stage-factors has ", wanted.stage_factors.size(), " numbers; one for each of ", stages,
+                 " stages is required."));
+    }
+    const plan::StageCost even = options.stages.front();
+    options.stages.clear();
+    for (const double factor : wanted.stage_factors) {
+      plan::StageCost cost = even;
+      for (double* time : {&cost.forward_s, &cost.input_s, &cost.weight_s, &cost.recompute_s}) *time *= factor;
+      options.stages.push_back(cost);
+    }
+  }
+  options.edge_bytes = {wanted.message_mb * kMega};
+  options.link = {wanted.message_mb > 0 ? wanted.link_latency_us * kMicro : 0, wanted.link_gb_s * kGiga};
+  options.blocking = wanted.blocking;
+  options.rank_slowdown = factors("--slow-rank", wanted.slow_ranks, ranks);
+  options.link_slowdown = factors("--slow-link", wanted.slow_links, ranks);
+  result.step = plan::simulate(result.schedule, {}, options);
+  return result;
+}
+
+}  // namespace trireme::cli

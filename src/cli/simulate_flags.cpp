@@ -1,0 +1,142 @@
+#include "cli/simulate_flags.h"
+
+#include <CLI/CLI.hpp>
+
+#include "base/nearest.h"
+#include "base/str.h"
+#include "trireme/base/error.h"
+
+namespace trireme::cli {
+namespace {
+
+[[noreturn]] void wrong_flag(const std::string& what) {
+  throw Error(ErrorKind::kConfig, str("[cli.simulate] ", what, " 'trireme simulate --help' lists all flags."));
+}
+
+void add_flags(CLI::App& app, SimulateRequest& request) {
+  app.set_help_flag();
+  app.allow_extras();
+  SimulateCase& base = request.base;
+  app.add_option("--schedule", base.schedule);
+  app.add_option("--stages", base.stages);
+  app.add_option("--virtual-stages", base.virtual_stages);
+  app.add_option("--micro-batches", base.micro_batches);
+  app.add_flag("--recompute", base.recompute);
+  app.add_flag("--forward-only", base.forward_only);
+  app.add_option("--forward-ms", base.forward_ms);
+  app.add_option("--backward-ms", base.backward_ms);
+  app.add_option("--backward-input-ms", base.backward_input_ms);
+  app.add_option("--backward-weight-ms", base.backward_weight_ms);
+  app.add_option("--stage-factors", base.stage_factors)->delimiter(',');
+  app.add_option("--message-mb", base.message_mb);
+  app.add_option("--link-gb-s", base.link_gb_s);
+  app.add_option("--link-latency-us", base.link_latency_us);
+  app.add_flag("--blocking", base.blocking);
+  app.add_option("--activations-mb", base.activations_mb);
+  app.add_option("--checkpoint-mb", base.checkpoint_mb);
+  app.add_option("--state-gb", base.state_gb);
+  app.add_option("--replicas", base.replicas);
+  app.add_option("--tensor-parallel", base.tensor_parallel);
+  app.add_option("--gradients-mb", base.gradients_mb);
+  app.add_option("--topology", base.topology);
+  app.add_option("--domain", base.domain);
+  app.add_option("--domain-link-gb-s", base.domain_link_gb_s);
+  app.add_option("--nic-gb-s", base.nic_gb_s);
+  app.add_option("--nic-latency-us", base.nic_latency_us);
+  app.add_option("--spine-share", base.spine_share);
+  app.add_option("--optimizer-ms", base.optimizer_ms);
+  app.add_option("--slow-rank", base.slow_ranks)->delimiter(',');
+  app.add_option("--slow-link", base.slow_links)->delimiter(',');
+  app.add_option("--compare", request.compare)->delimiter(',');
+  app.add_option("--compare-links", request.compare_links)->delimiter(',');
+  app.add_option("--width", request.width);
+  app.add_option("--svg", request.svg);
+  app.add_option("--trace", request.trace);
+  app.add_option("--csv", request.csv);
+  app.add_flag("--json", request.json);
+  app.add_flag("--help,-h", request.help);
+}
+
+}  // namespace
+
+SimulateRequest parse_simulate_flags(const std::vector<std::string>& args) {
+  CLI::App app;
+  SimulateRequest request;
+  add_flags(app, request);
+  try {
+    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // CLI11 takes them from the back
+  } catch (const CLI::ParseError& error) {
+    wrong_flag(str(error.what(), "."));
+  }
+  if (request.help || app.remaining().empty()) return request;
+  std::vector<std::string> known;
+  for (const CLI::Option* option : app.get_options()) known.push_back("--" + option->get_lnames().front());
+  const std::string name = app.remaining().front().substr(0, app.remaining().front().find('='));
+  const std::string hint = did_you_mean(name, known);
+  wrong_flag(str("unknown flag '", name, "'", hint.empty() ? "." : hint));
+}
+
+const char* simulate_help() {
+  return R"(usage: trireme simulate [FLAGS]
+
+One step of a pipeline schedule as a time line: bubble, communication that computation does not hide, memory by rank.
+The list of actions that is costed is the one that is executed; it is proven first (no deadlock without buffers).
+
+schedule:
+  --schedule NAME|FILE     gpipe, 1f1b, interleaved, zb1p, zb2p, zbv, or a CSV file in the notation of
+                           torch.distributed.pipelining; default 1f1b
+  --stages N               ranks of the pipeline; default 4
+  --virtual-stages N       stages on each rank; default 1, 2 for interleaved and zbv
+  --micro-batches N        default 8
+  --recompute              every forward once more before its backward
+  --forward-only           evaluation
+
+work of one micro-batch on one rank:
+  --forward-ms MS          default 10
+  --backward-ms MS         half of it for inputs, half for weights; default twice the forward
+  --backward-input-ms MS, --backward-weight-ms MS
+                           the two halves by themselves
+  --stage-factors F,F,...  factor on the times of each stage; default 1
+  --optimizer-ms MS        at the end of each rank; default 0
+
+messages between ranks:
+  --message-mb MB          of one micro-batch, each way; default 0
+  --link-gb-s GB/S         default 25
+  --link-latency-us US     default 10
+  --blocking               a send or receive holds its rank until it is over; default: only who needs the data waits
+
+memory of one rank:
+  --activations-mb MB      of one micro-batch; default 0
+  --checkpoint-mb MB       what is kept of it until it is recomputed; default 0
+  --state-gb GB            weights, gradients, optimizer; default 0
+
+replicas (one is simulated, all are alike):
+  --replicas N             data-parallel degree; default 1
+  --tensor-parallel N      only counts GPUs; default 1
+  --gradients-mb MB        of one rank, reduced over the replicas after its last backward; default 0
+  --topology NAME          ring, tree, domains, rails; default rails
+  --domain N               replicas of one rank that see each other over fast links; default 1
+  --domain-link-gb-s GB/S  in a domain, one rank; default 300
+  --nic-gb-s GB/S          between domains, one rank's share; default 25
+  --nic-latency-us US      of one hop; default 5
+  --spine-share F          of the NICs' rate that the spine carries (domains); default 1
+
+what if:
+  --slow-rank R=FACTOR,... a rank computes slower: 2=1.3
+  --slow-link R=FACTOR,... messages between rank R and R + 1 are slower
+  --compare NAME,...       the same with other schedules
+  --compare-links GB/S,... the same with other link speeds
+
+output:
+  --svg FILE               drawing for a browser
+  --trace FILE             Chrome trace, for Perfetto
+  --csv FILE               the schedule itself
+  --width N                characters of a line; default the terminal's
+  --json                   the result for programs
+  --help, -h               this text
+
+exit code: 0; 2 for wrong flags or a schedule that cannot run
+)";
+}
+
+}  // namespace trireme::cli
