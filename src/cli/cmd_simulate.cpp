@@ -37,9 +37,7 @@ std::vector<SimulatedCase> run_all(const SimulateRequest& request) {
   for (const std::string& schedule : request.compare) {
     SimulateCase other = base;
     other.schedule = schedule;
-    // A number of virtual stages belongs to one schedule; the others take their own.
-    other.virtual_stages = schedule == "gpipe" || schedule == "zb1p" ? base.virtual_stages : 0;
-    if (schedule == "interleaved") other.virtual_stages = base.virtual_stages > 1 ? base.virtual_stages : 0;
+    other.virtual_stages = 0;  // that number belongs to one schedule; each other one takes its own
     cases.push_back(run_case(other, schedule));
   }
   for (const double speed : request.compare_links) {

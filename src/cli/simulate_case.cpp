@@ -85,8 +85,8 @@ SimulatedCase run_case(const SimulateCase& wanted, std::string name) {
   } else {
     plan::ScheduleOptions options;
     options.ranks = wanted.stages;
-    const bool two = wanted.schedule == "interleaved" || wanted.schedule == "zbv";
-    options.virtual_stages = wanted.virtual_stages > 0 ? wanted.virtual_stages : two ? 2 : 1;
+    options.virtual_stages =
+        wanted.virtual_stages > 0 ? wanted.virtual_stages : plan::default_virtual_stages(wanted.schedule);
     options.microbatches = wanted.micro_batches;
     options.forward_only = wanted.forward_only;
     options.recompute = wanted.recompute;

@@ -14,10 +14,14 @@ struct Name {
   const char* name;
   const char* torch_name;
   bool splits_backward;
+  int virtual_stages;  ///< where nobody names a number
 };
-constexpr Name kNames[] = {
-    {"gpipe", "loopedbfs", false},           {"1f1b", "1f1b", false}, {"interleaved", "interleaved1f1b", false},
-    {"zb1p", "interleavedzerobubble", true}, {"zb2p", "zb-h2", true}, {"zbv", "zbvzerobubble", true}};
+constexpr Name kNames[] = {{"gpipe", "loopedbfs", false, 1},
+                           {"1f1b", "1f1b", false, 1},
+                           {"interleaved", "interleaved1f1b", false, 2},
+                           {"zb1p", "interleavedzerobubble", true, 1},
+                           {"zb2p", "zb-h2", true, 1},
+                           {"zbv", "zbvzerobubble", true, 2}};
 
 const Name& find_name(std::string_view wanted) {
   std::string lower(wanted);
@@ -210,6 +214,8 @@ std::vector<std::string> schedule_names() {
   for (const Name& name : kNames) names.emplace_back(name.name);
   return names;
 }
+
+int default_virtual_stages(std::string_view name) { return find_name(name).virtual_stages; }
 
 Schedule make_compute_schedule(std::string_view name, const ScheduleOptions& options) {
   const Name& known = find_name(name);

@@ -129,6 +129,13 @@ TEST(ScheduleGenerate, BackwardsRunInTheOrderOfMicrobatches) {
   }
 }
 
+TEST(ScheduleGenerate, TorchNamesMeanTheSame) {
+  EXPECT_EQ(make_schedule("Interleaved1F1B", {4, 2, 8}), make_schedule("interleaved", {4, 2, 8}));
+  EXPECT_EQ(make_schedule("ZBVZeroBubble", {4, 2, 8}), make_schedule("zbv", {4, 2, 8}));
+  EXPECT_EQ(default_virtual_stages("Interleaved1F1B"), 2);
+  EXPECT_EQ(default_virtual_stages("GPipe"), 1);
+}
+
 TEST(ScheduleGenerate, RefusesByName) {
   const auto message = [](const std::string& name, ScheduleOptions options) -> std::string {
     try {

@@ -67,10 +67,11 @@ void batch_messages(Schedule& schedule) {
   }
 }
 
-void bound_memory(SeededSchedule& seeded) {
+/// Bounds at the schedule's own peaks: of stages, of ranks, or of both.
+void bound_memory(SeededSchedule& seeded, uint64_t which) {
   const ScheduleStats stats = check_schedule(seeded.schedule, seeded.rules).value();
-  seeded.rules.stage_bounds = stats.stage_peak;
-  seeded.rules.rank_bounds = stats.rank_peak;
+  if (which != 0) seeded.rules.stage_bounds = stats.stage_peak;
+  if (which != 1) seeded.rules.rank_bounds = stats.rank_peak;
 }
 
 template <typename List>
@@ -133,7 +134,7 @@ SeededSchedule seeded_schedule(uint64_t seed) {
     add_tied(result.schedule, result.rules.stages);
   }
   if ((features >> 14) % 2 == 0) batch_messages(result.schedule);
-  if ((features >> 15) % 2 == 0) bound_memory(result);
+  if ((features >> 15) % 2 == 0) bound_memory(result, (features >> 16) % 3);
   result.name = str(name, " p", options.ranks, " v", options.virtual_stages, " m", options.microbatches,
                     options.forward_only ? " forward" : "", options.recompute ? " recompute" : "",
                     skips ? " skips" : "", offload ? " offload" : "", gather ? " gather" : "");

@@ -105,6 +105,9 @@ struct ScheduleOptions {
 /// "gpipe" (with v > 1 stage by stage: looped, breadth first), "1f1b", "interleaved", "zb1p", "zb2p", "zbv".
 [[nodiscard]] std::vector<std::string> schedule_names();
 
+/// v where nobody names one: 2 for interleaved and zbv, else 1. Errors: kInvalidArgument for an unknown name.
+[[nodiscard]] int default_virtual_stages(std::string_view name);
+
 /// The full list with all messages, of one of schedule_names() or its name in torch.distributed.pipelining ("Interleaved1F1B", any case).
 ///
 /// GPipe (arXiv:1811.06965); 1F1B (PipeDream-flush, arXiv:2006.09503); interleaved (arXiv:2104.04473; m need not be a multiple of p: the
