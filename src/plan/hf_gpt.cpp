@@ -5,12 +5,12 @@
 namespace trireme::plan {
 namespace {
 
-/// A layer of GPT-2: biases everywhere, two layer norms, a feed-forward block without gate.
-TransformerLayer gpt_layer(const Attention& attention, int64_t width) {
+/// A layer of GPT-2: biases everywhere (unless `bias` is false), two layer norms, a feed-forward block without gate.
+TransformerLayer gpt_layer(const Attention& attention, int64_t width, bool bias = true) {
   TransformerLayer layer;
   layer.attention = attention;
-  layer.attention.qkv_bias = layer.attention.out_bias = true;
-  layer.feed_forward = FeedForward{width, false, true};
+  layer.attention.qkv_bias = layer.attention.out_bias = bias;
+  layer.feed_forward = FeedForward{width, false, bias};
   layer.norm_bias = true;
   return layer;
 }
@@ -77,9 +77,8 @@ void read_falcon(HfReader& reader, const std::string&) {
     kv_heads = 1;
   }
   const bool bias = reader.flag("bias", false);
-  TransformerLayer layer =
-      gpt_layer(reader.attention(model.hidden, heads, kv_heads), reader.size_or({"ffn_hidden_size"}, 4 * model.hidden));
-  layer.attention.qkv_bias = layer.attention.out_bias = layer.feed_forward->bias = bias;
+  TransformerLayer layer = gpt_layer(reader.attention(model.hidden, heads, kv_heads),
+                                     reader.size_or({"ffn_hidden_size"}, 4 * model.hidden), bias);
   // The two halves of a layer stand side by side: behind one norm in the 7B, behind one each in the 40B.
   const int64_t norms = fresh ? reader.size_or({"num_ln_in_parallel_attn"}, 2) : 1;
   layer.norms = reader.flag("parallel_attn", true) || fresh ? static_cast<int>(norms) : 2;
@@ -106,9 +105,9 @@ void read_mpt(HfReader& reader, const std::string&) {
   model.vocab = reader.size({"vocab_size"});
   model.tied = reader.flag("tie_word_embeddings", true);
   const bool bias = !reader.flag("no_bias", true);
-  TransformerLayer layer =
-      gpt_layer(reader.attention(model.hidden, heads, heads), reader.size_or({"expansion_ratio"}, 4) * model.hidden);
-  layer.attention.qkv_bias = layer.attention.out_bias = layer.feed_forward->bias = layer.norm_bias = bias;
+  TransformerLayer layer = gpt_layer(reader.attention(model.hidden, heads, heads),
+                                     reader.size_or({"expansion_ratio"}, 4) * model.hidden, bias);
+  layer.norm_bias = bias;
   // ALiBi has no parameters; the learned table is there when it is switched off.
   if (reader.config().is_object("attn_config")) {
     const JsonObject attention = reader.config().object("attn_config");

@@ -28,7 +28,7 @@ TEST(ModelDesc, CountsParametersOfASmallModelByHand) {
   EXPECT_EQ(layer.split, 8 * 8 + 2 * 8 * 4 + 8 * 8 + 3 * 8 * 16);
   EXPECT_EQ(layer.replicated, 2 * 8);
   EXPECT_EQ(layer.experts, 0);
-  EXPECT_EQ(total_parameters(model), 3 * layer.total() + 2 * 10 * 8 + 8);
+  EXPECT_EQ(total_parameters(model), 3 * layer.total() + int64_t{2} * 10 * 8 + 8);
 }
 
 // Oracle: Llama 2 70B as published, 68,976,648,192; without grouped-query attention it would be 78,371,889,152.
@@ -53,7 +53,7 @@ TEST(ModelDesc, CountsATiedTableOnceAndItsProductStill) {
 // Oracle: 96 B s L h^2 (1 + s / 6h + V / 16 L h) of Narayanan et al. (arXiv:2104.04473, section 3) for one sample is four forward passes of
 // a GPT whose scores are counted in full; in double, since the 1T model passes 2^63.
 TEST(ModelDesc, AgreesWithTheFormulaOfGpt) {
-  ModelDesc model = dense(128, 25600, 160, 160, 4 * 25600, 51200);
+  ModelDesc model = dense(128, 25600, 160, 160, 102400, 51200);
   model.layers[0].layer.feed_forward->gated = false;
   const double s = 2048, h = 25600, l = 128, v = 51200;
   const double four_passes = 96 * s * l * h * h * (1 + s / (6 * h)) + 8 * s * h * v;
@@ -70,7 +70,7 @@ TEST(ModelDesc, CountsTheScoresOfAWindow) {
   layer.attention.window = 64;
   EXPECT_EQ(forward_flops(layer, 16, 64, true).scores, causal);
   layer.attention.window = 8;
-  EXPECT_EQ(forward_flops(layer, 16, 64, true).scores, 2.0 * (64 * 8 - 8 * 8 / 2) * 4 * 8);
+  EXPECT_EQ(forward_flops(layer, 16, 64, true).scores, 2.0 * (64.0 * 8 - 8.0 * 8 / 2) * 4 * 8);
 }
 
 // Oracle: by hand. Experts count whole in the total, the active ones only for a token; the router's product is counted.
