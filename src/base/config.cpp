@@ -26,9 +26,45 @@ std::string environment_name(std::string_view prefix, std::string_view key) {
   return name;
 }
 
+// "1,000,000" where 1e+06 would be printed.
+std::string show_limit(double limit) {
+  if (limit != std::floor(limit) || std::abs(limit) > 9e15) return str(limit);
+  return grouped(static_cast<int64_t>(limit));
+}
+
+// What a wrong key of a section is to be chosen from, where no key is near.
+std::string keys_of_section(std::string_view key, const std::vector<std::string>& keys) {
+  const size_t dot = key.find('.');
+  if (dot == std::string_view::npos) return {};
+  const std::string_view section = key.substr(0, dot + 1);
+  std::vector<std::string> inside;
+  for (const std::string& known : keys) {
+    if (known.starts_with(section)) inside.push_back(known);
+  }
+  return inside.empty() ? std::string{} : str("; there are ", join(inside));
+}
+
 std::string show(const JsonScalar& value) {
   const auto* text = std::get_if<std::string>(&value);
   return text != nullptr ? str("'", *text, "'") : to_json(value);
+}
+
+bool within_limits(const JsonScalar& value, const Setting& setting) {
+  double number = 0;
+  if (const int64_t* whole = std::get_if<int64_t>(&value)) {
+    number = static_cast<double>(*whole);
+  } else if (const double* real = std::get_if<double>(&value)) {
+    number = *real;
+  } else {
+    return true;
+  }
+  return number >= setting.min && number <= setting.max;
+}
+
+// Nothing where the declared default is not allowed itself: it holds the place of one that another setting decides.
+std::string show_default(const Setting& setting) {
+  if (!within_limits(setting.default_value, setting)) return {};
+  return str(" (default ", show(setting.default_value), ")");
 }
 
 // What a person typed, as the type that the setting has. Empty result: it does not read as that type.
@@ -74,7 +110,8 @@ Config::Slot& Config::find(std::string_view key, const std::string& place) {
   if (const auto it = slots_.find(key); it != slots_.end()) return it->second;
   std::vector<std::string> keys;
   for (const Setting& setting : settings_) keys.push_back(setting.key);
-  fail(place, str("unknown key '", key, "'", did_you_mean(key, keys)));
+  const std::string hint = did_you_mean(key, keys);
+  fail(place, str("unknown key '", key, "'", hint.empty() ? keys_of_section(key, keys) : hint));
 }
 
 const Config::Slot& Config::known(std::string_view key) const {
@@ -96,21 +133,12 @@ void Config::assign(std::string_view key, JsonScalar value, Origin origin, const
     }
   }
   if (value.index() != setting.default_value.index()) {
-    fail(place, str("key '", key, "' is ", show(value), "; ", kTypeNames[setting.default_value.index()],
-                    " is required (default ", show(setting.default_value), ")"));
+    fail(place, str("key '", key, "' is ", show(value), "; ", kTypeNames[setting.default_value.index()], " is required",
+                    show_default(setting)));
   }
-  double number = 0;
-  bool is_number = true;
-  if (const int64_t* whole = std::get_if<int64_t>(&value)) {
-    number = static_cast<double>(*whole);
-  } else if (const double* real = std::get_if<double>(&value)) {
-    number = *real;
-  } else {
-    is_number = false;
-  }
-  if (is_number && !(number >= setting.min && number <= setting.max)) {
-    fail(place,
-         str("key '", key, "' is ", show(value), "; a value from ", setting.min, " to ", setting.max, " is required"));
+  if (!within_limits(value, setting)) {
+    fail(place, str("key '", key, "' is ", show(value), "; a value from ", show_limit(setting.min), " to ",
+                    show_limit(setting.max), " is required"));
   }
   if (!setting.choices.empty()) {
     const std::string& text = std::get<std::string>(value);

@@ -84,7 +84,13 @@ class Flattener {
   }
   [[noreturn]] bool parse_error(size_t /*position*/, const std::string& /*token*/, const nlohmann::json::exception& e) {
     key_line_ = *line_;
-    fail(e.what());
+    // "[json.exception.parse_error.101] parse error at line 2, column 1: syntax error ...": the place is told already.
+    std::string text = e.what();
+    if (const size_t tag = text.find("] "); text.starts_with('[') && tag != std::string::npos) text.erase(0, tag + 2);
+    if (const size_t colon = text.find(": "); text.starts_with("parse error") && colon != std::string::npos) {
+      text.erase(0, colon + 2);
+    }
+    fail(str("it is not JSON: ", text));
   }
 
  private:

@@ -130,5 +130,8 @@ bool enabled(Level level, std::string_view component) noexcept { return logger()
 void write(Level level, std::string_view component, const std::string& text) { logger().write(level, component, text); }
 void set_rank(int rank) noexcept { logger().set_rank(rank); }
 void set_filter(std::string_view filter) { logger().set_filter(parse_filter(filter)); }
+void require_good_filter() {
+  if (const char* env = std::getenv("TRIREME_LOG")) (void)parse_filter(env);
+}
 
 }  // namespace trireme::log

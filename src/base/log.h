@@ -25,6 +25,9 @@ void set_rank(int rank) noexcept;
 /// Replaces the filter; throws kConfig naming the part that is wrong.
 void set_filter(std::string_view filter);
 
+/// Throws kConfig when TRIREME_LOG is wrong. For the start of a program; without it the first line says so and info is used.
+void require_good_filter();
+
 template <typename... Parts>
 void info(std::string_view component, const Parts&... parts) {
   if (enabled(Level::kInfo, component)) write(Level::kInfo, component, str(parts...));

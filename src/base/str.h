@@ -2,6 +2,7 @@
 // an fmt of its own.
 #pragma once
 
+#include <cstdint>
 #include <sstream>
 #include <string>
 
@@ -24,6 +25,14 @@ template <typename Range>
     between = separator;
   }
   return std::move(out).str();
+}
+
+/// "1,880", for people.
+[[nodiscard]] inline std::string grouped(int64_t number) {
+  std::string text = std::to_string(number);
+  const size_t first_digit = number < 0 ? 1 : 0;
+  for (size_t at = text.size(); at > first_digit + 3;) text.insert(at -= 3, 1, ',');
+  return text;
 }
 
 }  // namespace trireme

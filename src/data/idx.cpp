@@ -66,10 +66,12 @@ std::string existing(const std::string& folder, const std::string& name) {
   return plain + ".gz";
 }
 
-}  // namespace
+struct Header {
+  std::vector<int64_t> shape;
+  uint64_t total = 1;
+};
 
-IdxArray read_idx(const std::string& path) {
-  Input input(path);
+Header read_header(Input& input, const std::string& path) {
   uint8_t magic[4] = {};
   if (input.read(magic, 4) != 4) fail(path, "it has fewer than 4 bytes; an IDX file is required.");
   if (magic[0] != 0 || magic[1] != 0 || magic[3] == 0) {
@@ -79,17 +81,48 @@ IdxArray read_idx(const std::string& path) {
   if (magic[2] != kUnsignedByte) {
     fail(path, str("its elements are of IDX type ", int{magic[2]}, "; unsigned bytes, type 8, are required."));
   }
-  IdxArray array;
-  uint64_t total = 1;
+  Header header;
   for (int dim = 0; dim < magic[3]; ++dim) {
     uint8_t bytes[4] = {};
     if (input.read(bytes, 4) != 4) fail(path, str("it ends within its header of ", int{magic[3]}, " dimensions."));
     const uint32_t size =
         (uint32_t{bytes[0]} << 24U) | (uint32_t{bytes[1]} << 16U) | (uint32_t{bytes[2]} << 8U) | uint32_t{bytes[3]};
-    array.shape.push_back(size);
-    if (__builtin_mul_overflow(total, uint64_t{size}, &total)) total = UINT64_MAX;
-    if (total > kMaxBytes) fail(path, str("its header claims [", join(array.shape), "...], more than 4 GiB."));
+    header.shape.push_back(size);
+    if (__builtin_mul_overflow(header.total, uint64_t{size}, &header.total)) header.total = UINT64_MAX;
+    if (header.total > kMaxBytes) fail(path, str("its header claims [", join(header.shape), "...], more than 4 GiB."));
   }
+  return header;
+}
+
+struct SetPaths {
+  std::string images;
+  std::string labels;
+};
+
+SetPaths paths_of(const std::string& folder, const std::string& stem) {
+  return {existing(folder, stem + "-images-idx3-ubyte"), existing(folder, stem + "-labels-idx1-ubyte")};
+}
+
+void check_shapes(const SetPaths& paths, const std::vector<int64_t>& images, const std::vector<int64_t>& labels) {
+  if (images.size() != 3) {
+    fail(paths.images, str("its shape is [", join(images), "]; images, height and width are required."));
+  }
+  if (labels.size() != 1 || labels[0] != images[0]) {
+    fail(paths.labels, str("its shape is [", join(labels), "]; one label for each of the ", images[0], " images of '",
+                           paths.images, "' is required."));
+  }
+  if (std::any_of(images.begin(), images.end(), [](int64_t size) { return size == 0; })) {
+    fail(paths.images, str("its shape is [", join(images), "]: no image in it."));
+  }
+}
+
+}  // namespace
+
+IdxArray read_idx(const std::string& path) {
+  Input input(path);
+  const Header header = read_header(input, path);
+  IdxArray array{header.shape, {}};
+  const uint64_t total = header.total;
   // In pieces, so that a header that lies costs no memory.
   constexpr uint64_t kPiece = 16U << 20U;
   uint64_t have = 0;
@@ -111,18 +144,10 @@ IdxArray read_idx(const std::string& path) {
 }
 
 ImageSet read_image_set(const std::string& folder, const std::string& stem) {
-  const std::string images_path = existing(folder, stem + "-images-idx3-ubyte");
-  const std::string labels_path = existing(folder, stem + "-labels-idx1-ubyte");
-  IdxArray images = read_idx(images_path);
-  IdxArray labels = read_idx(labels_path);
-  if (images.shape.size() != 3) {
-    fail(images_path, str("its shape is [", join(images.shape), "]; images, height and width are required."));
-  }
-  if (labels.shape.size() != 1 || labels.shape[0] != images.shape[0]) {
-    fail(labels_path, str("its shape is [", join(labels.shape), "]; one label for each of the ", images.shape[0],
-                          " images of '", images_path, "' is required."));
-  }
-  if (images.values.empty()) fail(images_path, str("its shape is [", join(images.shape), "]: no image in it."));
+  const SetPaths paths = paths_of(folder, stem);
+  IdxArray images = read_idx(paths.images);
+  IdxArray labels = read_idx(paths.labels);
+  check_shapes(paths, images.shape, labels.shape);
   ImageSet set;
   set.size = images.shape[0];
   set.height = images.shape[1];
@@ -131,6 +156,18 @@ ImageSet read_image_set(const std::string& folder, const std::string& stem) {
   set.pixels = std::move(images.values);
   set.labels = std::move(labels.values);
   return set;
+}
+
+std::vector<int64_t> read_idx_shape(const std::string& path) {
+  Input input(path);
+  return read_header(input, path).shape;
+}
+
+ImageSetShape read_image_set_shape(const std::string& folder, const std::string& stem) {
+  const SetPaths paths = paths_of(folder, stem);
+  const std::vector<int64_t> images = read_idx_shape(paths.images);
+  check_shapes(paths, images, read_idx_shape(paths.labels));
+  return {images[0], images[1], images[2]};
 }
 
 }  // namespace trireme::data

@@ -7,12 +7,15 @@
 #include <nlohmann/json.hpp>
 
 #include "base/nearest.h"
+#include "base/str.h"
 #include "trireme/base/error.h"
 
 namespace trireme {
 namespace {
 
+using testing::AnyOf;
 using testing::HasSubstr;
+using testing::Not;
 
 Config sample() {
   return Config({{.key = "recipe", .default_value = std::string("resnet"), .help = "", .choices = {"resnet", "vit"}},
@@ -70,6 +73,11 @@ TEST(Config, NamesPlaceAndNearestKey) {
             "[config] train.json:3: unknown key 'optim.learing_rate'; did you mean 'optim.learning_rate'?");
   EXPECT_EQ(message_of([&] { config.set_assignment("data.global_bach=3", Origin::kFlag, "flag --set"); }),
             "[config] flag --set data.global_bach: unknown key 'data.global_bach'; did you mean 'data.global_batch'?");
+  // Nothing is near: the keys of its section, where there is such a section.
+  EXPECT_EQ(message_of([&] { config.set_assignment("optim.lr=1", Origin::kFlag, "flag --set"); }),
+            "[config] flag --set optim.lr: unknown key 'optim.lr'; there are optim.learning_rate");
+  EXPECT_EQ(message_of([&] { config.set_assignment("xyz.abc=1", Origin::kFlag, "flag --set"); }),
+            "[config] flag --set xyz.abc: unknown key 'xyz.abc'");
   const char* environment[] = {"TRIREME_TRAIN_DATA_FLIPP=1", nullptr};
   EXPECT_EQ(message_of([&] { config.load_environment("TRIREME_TRAIN", environment); }),
             "[config] environment TRIREME_TRAIN_DATA_FLIPP: no such setting; did you mean 'TRIREME_TRAIN_DATA_FLIP'?");
@@ -83,7 +91,7 @@ TEST(Config, RefusesWrongTypesAndValues) {
   EXPECT_THAT(set("data.global_batch=many"), HasSubstr("is 'many'; a whole number is required (default 128)"));
   EXPECT_THAT(set("data.global_batch=1.5"), HasSubstr("a whole number is required"));
   EXPECT_THAT(set("data.global_batch="), HasSubstr("a whole number is required"));
-  EXPECT_THAT(set("data.global_batch=0"), HasSubstr("a value from 1 to 1000 is required"));
+  EXPECT_THAT(set("data.global_batch=0"), HasSubstr("a value from 1 to 1,000 is required"));
   EXPECT_THAT(set("optim.learning_rate=nan"), HasSubstr("a number is required"));
   EXPECT_THAT(set("optim.learning_rate=-1"), HasSubstr("a value from 0 to inf is required"));
   EXPECT_THAT(set("data.flip=maybe"), HasSubstr("true or false is required"));
@@ -92,6 +100,29 @@ TEST(Config, RefusesWrongTypesAndValues) {
   EXPECT_THAT(message_of([&] { config.load_json("{\"data\": {\"global_batch\": \"64\"}}", "f"); }),
               HasSubstr("f:1: key 'data.global_batch' is '64'; a whole number"));
   EXPECT_THAT(message_of([&] { config.load_file("/does/not/exist"); }), HasSubstr("cannot be read"));
+}
+
+TEST(Config, NeverNamesADefaultThatIsRefusedItself) {
+  Config config({{"epochs", int64_t{-1}, "decided later", {}, 1, 1e6}});
+  EXPECT_EQ(message_of([&] { config.set_assignment("epochs=x", Origin::kFlag, "flag --set"); }),
+            "[config] flag --set epochs: key 'epochs' is 'x'; a whole number is required");
+  EXPECT_THAT(message_of([&] { config.set_assignment("epochs=0", Origin::kFlag, "flag --set"); }),
+              HasSubstr("a value from 1 to 1,000,000 is required"));
+}
+
+TEST(Config, TellsWhereAFileIsNoJsonOnce) {
+  Config config = sample();
+  const std::string message = message_of([&] { config.load_json("{\"recipe\":\n", "c.json"); });
+  EXPECT_THAT(message, HasSubstr("[config] c.json:2: it is not JSON: syntax error"));
+  EXPECT_THAT(message, Not(AnyOf(HasSubstr("json.exception"), HasSubstr("line 2"))));
+}
+
+TEST(Grouped, PutsACommaBeforeEachThreeDigits) {
+  EXPECT_EQ(grouped(0), "0");
+  EXPECT_EQ(grouped(999), "999");
+  EXPECT_EQ(grouped(1000), "1,000");
+  EXPECT_EQ(grouped(-96314), "-96,314");
+  EXPECT_EQ(grouped(9'000'000'000'000'000), "9,000,000,000,000,000");
 }
 
 TEST(Config, WritesWhatItReadsWithOrigins) {

@@ -100,8 +100,13 @@ TEST(ImageSet, PairsImagesWithLabels) {
   EXPECT_EQ(set.height, 1);
   EXPECT_EQ(set.width, 2);
   EXPECT_EQ(set.num_classes, 10);
+  const ImageSetShape shape = read_image_set_shape(folder.path(), "train");
+  EXPECT_EQ(shape.size, 2);
+  EXPECT_EQ(shape.height, 1);
+  EXPECT_EQ(shape.width, 2);
   write_file(folder / "train-labels-idx1-ubyte", std::string("\x00\x00\x08\x01\x00\x00\x00\x01\x00", 9));
   EXPECT_THROW((void)read_image_set(folder.path(), "train"), Error);
+  EXPECT_THROW((void)read_image_set_shape(folder.path(), "train"), Error);
 }
 
 }  // namespace
