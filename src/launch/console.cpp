@@ -46,12 +46,15 @@ void Console::wake() const {
   [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof(one));
 }
 
-void Console::write(int fd, std::string text) {
+void Console::write(int fd, std::string text, Form form) {
   if (text.empty()) return;
   {
     const std::lock_guard lock(mutex_);
+    const size_t place = same_place_ ? 0 : static_cast<size_t>(fd - 1);
+    if (form == Form::kLines && open_line_[place]) text.insert(text.begin(), '\n');
+    open_line_[place] = form == Form::kRaw && text.back() != '\n';
     queued_bytes_ += text.size();
-    queues_[same_place_ ? 0 : static_cast<size_t>(fd - 1)].push_back({fd, next_number_++, std::move(text), 0});
+    queues_[place].push_back({fd, next_number_++, std::move(text), 0});
   }
   wake();
 }

@@ -25,7 +25,9 @@ class Console {
   Console& operator=(const Console&) = delete;
 
   /// `fd` is 1 or 2. Never blocks; once the reader of a stream is gone its text is dropped (the log files have it).
-  void write(int fd, std::string text);
+  /// kLines starts on a line of its own, also where bytes of kRaw left one open: a progress bar that is being drawn.
+  enum class Form { kLines, kRaw };
+  void write(int fd, std::string text, Form form = Form::kLines);
   /// True: give it nothing more until room_fd is raised.
   [[nodiscard]] bool full();
 
@@ -49,6 +51,7 @@ class Console {
   std::array<size_t, 3> chunk_bytes_{};  ///< by fd: what a writable stream takes without blocking
   std::mutex mutex_;
   std::array<Queue, 2> queues_;
+  std::array<bool, 2> open_line_{};  ///< by queue
   uint64_t next_number_ = 0;
   size_t queued_bytes_ = 0;
   bool was_full_ = false;

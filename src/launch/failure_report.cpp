@@ -142,10 +142,13 @@ std::string describe(const RankEnd& end, const std::string& hint) {
              hint.empty() ? "" : str(" (", hint, ")"), ", after ", in_seconds(end.after_s));
 }
 
-std::string first_failure_line(const RankEnd& first, const std::string& hint, int num_failed, int num_ranks,
-                               const std::string& run_dir) {
-  return str("[launch] FAILED, ", num_failed, " of ", num_ranks, " ranks. First, ", clock_time(first.unix_ns), ": ",
-             describe(first, hint), "; see ", short_path(run_dir), "/logs/rank", first.rank, ".err.\n");
+std::string first_failure_line(const RankEnd& first, const std::string& hint, int num_ranks, const std::string& run_dir,
+                               const std::string& log) {
+  const std::string folder = short_path(run_dir);
+  return str(
+      "[launch] FAILED, 1 of ", num_ranks, num_ranks == 1 ? " rank" : " ranks", ". First, ", clock_time(first.unix_ns),
+      ": ", describe(first, hint),
+      log.empty() ? str("; it wrote nothing into ", folder, "/logs.\n") : str("; see ", folder, "/", log, ".\n"));
 }
 
 std::string others_line(const JobResult& result) {
@@ -176,7 +179,7 @@ void write_failure_json(const JobSpec& spec, const JobResult& result, const std:
   if (result.first) {
     out["first"] = to_json(*result.first);
     if (!hint.empty()) out["first"]["hint"] = hint;
-    out["first"]["log"] = str("logs/rank", result.first->rank, ".err");
+    if (!result.first_log.empty()) out["first"]["log"] = result.first_log;
   }
   out["ends"] = nlohmann::json::array();
   for (const RankEnd& end : result.ends) out["ends"].push_back(to_json(end));

@@ -24,8 +24,9 @@ namespace trireme::launch {
 [[nodiscard]] std::string describe(const RankEnd& end, const std::string& hint);
 
 /// "[launch] FAILED, 1 of 4 ranks. First, 14:02:11: rank 1 on ..., after 3 s; see runs/x/logs/rank1.err."
-[[nodiscard]] std::string first_failure_line(const RankEnd& first, const std::string& hint, int num_failed,
-                                             int num_ranks, const std::string& run_dir);
+/// `log` is JobResult::first_log.
+[[nodiscard]] std::string first_failure_line(const RankEnd& first, const std::string& hint, int num_ranks,
+                                             const std::string& run_dir, const std::string& log);
 
 /// "[launch] Then, after rank 1: ranks 0, 2 exit code 5; rank 3 ended by the launcher (SIGTERM)."; empty for none.
 [[nodiscard]] std::string others_line(const JobResult& result);

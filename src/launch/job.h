@@ -77,7 +77,8 @@ struct JobResult {
   int restarts = 0;
   int interrupted_by = 0;        ///< the signal that the launcher got and passed on
   std::optional<RankEnd> first;  ///< the root cause, of the last attempt
-  std::vector<RankEnd> ends;     ///< all ranks of the last attempt, in the order of their ends
+  std::string first_log;  ///< where its words are, below run_dir: "logs/rank1.err", else .out; empty: it wrote nothing
+  std::vector<RankEnd> ends;  ///< all ranks of the last attempt, in the order of their ends
 };
 
 /// Starts the ranks, serves their store, relays their output, and returns when no process of the job is left. [blocking]

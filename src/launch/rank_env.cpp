@@ -25,7 +25,7 @@ void make_folder(const std::filesystem::path& dir) {
   std::filesystem::create_directories(dir, error);
   if (error) {
     throw Error(ErrorKind::kIo, str("[launch.start] cannot make the run folder ", dir.string(), ": ", error.message(),
-                                    ". Choose another with --log-dir."));
+                                    ". Choose another with --run-dir."));
   }
 }
 
@@ -60,8 +60,10 @@ std::map<std::string, std::string> rank_variables(const JobSpec& spec, const Att
   };
   if (std::getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == nullptr) env["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1";
   if (sets_one_thread(spec)) env["OMP_NUM_THREADS"] = "1";
-  // Set only where it is true, so that a rank which writes to a pipe can know that a person looks at the other end.
-  env["TRIREME_TERMINAL"] = isatty(STDERR_FILENO) != 0 ? "1" : "";
+  // Set only where it is true, so that a rank which writes to a pipe can know that it may redraw a line.
+  const auto err = spec.err.find(rank);
+  const bool raw = err != spec.err.end() && err->second == Show::kRaw;
+  env["TRIREME_TERMINAL"] = raw && isatty(STDERR_FILENO) != 0 ? "1" : "";
   for (const auto& [name, value] : spec.env) env[name] = value;
   return env;
 }
@@ -104,10 +106,10 @@ std::string make_run_dir(const JobSpec& spec, const std::string& job_id) {
       if (const std::string problem = make_own_folder(own_tmp_folder()); !problem.empty()) {
         throw Error(ErrorKind::kIo,
                     str("[launch.start] cannot make ", dir.string(), " here: ", error.message(), "; and ",
-                        own_tmp_folder(), " instead: ", problem, ". --log-dir chooses another place."));
+                        own_tmp_folder(), " instead: ", problem, ". --run-dir chooses another place."));
       }
       log::warn("launch", "cannot make ", dir.string(), " here: ", error.message(), "; logs go to ", instead.string(),
-                ". --log-dir chooses another place.");
+                ". --run-dir chooses another place.");
       dir = instead;
     }
   }

@@ -80,10 +80,12 @@ void Relay::to_log(Stream& stream, const char* bytes, size_t size) {
 
 void Relay::take(Stream& stream, std::string_view bytes) {
   to_log(stream, bytes.data(), bytes.size());
+  stream.wrote = true;
   std::string text;
   if (stream.show == Show::kRaw) text = bytes;
   if (stream.show == Show::kLines) stream.lines.add(bytes, std::chrono::steady_clock::now(), text);
-  console_.write(stream.console_fd, std::move(text));
+  console_.write(stream.console_fd, std::move(text),
+                 stream.show == Show::kRaw ? Console::Form::kRaw : Console::Form::kLines);
 }
 
 bool Relay::pump(size_t index) {

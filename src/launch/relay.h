@@ -24,6 +24,7 @@ struct Stream {
   Show show = Show::kLines;
   LineSplitter lines{""};
   bool log_failed = false;
+  bool wrote = false;  ///< the rank, in this session
 };
 
 /// Purpose    opens pipes and log files, and moves bytes when the launcher's event loop says that there are some.

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <ctime>
+#include <span>
 
 #include "base/log.h"
 #include "base/str.h"
@@ -60,6 +61,7 @@ Supervisor::Supervisor(const SupervisorContext& context, Attempt attempt, JobRes
       epoll_(epoll_create1(EPOLL_CLOEXEC)) {
   result_.ends.clear();
   result_.first.reset();
+  result_.first_log.clear();
 }
 
 Supervisor::~Supervisor() {
@@ -242,8 +244,14 @@ void Supervisor::report_first(const RankEnd& end) {
   relay_->drain(2 * static_cast<size_t>(end.rank) + 1);
   if (end.signal == SIGKILL) hint_ = sigkill_hint(end.pid, context_.oom_kills);
   server_->local()->set(rendezvous::kDeathNoticeKey, describe(end, hint_));
-  say(first_failure_line(end, hint_, 1, spec_.num_ranks, attempt_.run_dir));
+  result_.first_log = log_with_words(end.rank);
+  say(first_failure_line(end, hint_, spec_.num_ranks, attempt_.run_dir, result_.first_log));
   enter(Phase::kReporting, spec_.report_grace);
+}
+
+std::string Supervisor::log_with_words(int rank) const {
+  if (relay_->stream(2 * static_cast<size_t>(rank) + 1).wrote) return str("logs/rank", rank, ".err");
+  return relay_->stream(2 * static_cast<size_t>(rank)).wrote ? str("logs/rank", rank, ".out") : std::string{};
 }
 
 void Supervisor::enter(Phase phase, Clock::duration after) {
@@ -296,11 +304,14 @@ void Supervisor::deadline_passed() {
       order(Order::Kind::kKillAll);
       return enter(Phase::kKilling, kKillLimit);
     case Phase::kKilling: {
+      constexpr size_t kNamed = 8;
+      const std::vector<ProcessInfo> all = descendants(guardian_.pid);
       std::vector<std::string> left;
-      for (const ProcessInfo& process : descendants(guardian_.pid)) {
+      for (const ProcessInfo& process : std::span(all).first(std::min(all.size(), kNamed))) {
         left.push_back(str(process.name, " (pid ", process.pid, ", state ", process.state, ")"));
       }
-      say(str("[launch] these do not die of SIGKILL, the kernel holds them: ", join(left), "; the guardian process ",
+      if (all.size() > kNamed) left.push_back(str(all.size() - kNamed, " more"));
+      say(str("[launch] still there ", seconds(kKillLimit), " after SIGKILL: ", join(left), "; the guardian process ",
               guardian_.pid, " goes on waiting for them.\n"));
       all_gone_ = true;
       num_open_streams_ = 0;

@@ -61,6 +61,7 @@ class Supervisor {
   void judge(const RankEnd& end);
   [[nodiscard]] bool another_is_dying() const;
   void report_first(const RankEnd& end);
+  [[nodiscard]] std::string log_with_words(int rank) const;
   void take_signal();
   void deadline_passed();
   void order(Order::Kind kind, int value = 0) const;

@@ -74,7 +74,7 @@ TEST_F(FailureTest, RankThatLeavesInMidLoopIsTheOnlyCause) {
                                    long_grace);
   EXPECT_EQ(job.exit_code, 3);
   EXPECT_THAT(job.err, ContainsRegex("\\[launch\\] FAILED, 1 of 4 ranks. First, [0-9:]+: rank 1 on [^ ]+, pid [0-9]+, "
-                                     "exit code 3, after .*; see run/logs/rank1.err."));
+                                     "exit code 3, after .*; it wrote nothing into run/logs\\."));
   EXPECT_THAT(job.err, HasSubstr("Then, after rank 1: ranks 0, 2, 3 ended by the launcher (SIGTERM)."));
   const auto report = failure();
   EXPECT_EQ(report["first"]["rank"], 1);
@@ -82,6 +82,16 @@ TEST_F(FailureTest, RankThatLeavesInMidLoopIsTheOnlyCause) {
   EXPECT_EQ(report["exit_code"], 3);
   for (const auto& end : report["ends"]) EXPECT_EQ(end["by_launcher"], end["rank"] != 1) << end;
   EXPECT_EQ(tag_.await_none(), 0);
+}
+
+TEST_F(FailureTest, TheReportNamesTheLogThatHasWords) {
+  EXPECT_THAT(run({"sh", "-c", "echo words; exit 3"}).err, HasSubstr("; see run/logs/rank0.out.\n"));
+  EXPECT_EQ(failure()["first"]["log"], "logs/rank0.out");
+  EXPECT_THAT(run({"sh", "-c", "echo words >&2; echo more; exit 3"}).err, HasSubstr("; see run/logs/rank0.err.\n"));
+  EXPECT_EQ(failure()["first"]["log"], "logs/rank0.err");
+  // What an earlier job left in the file is no word of this one.
+  EXPECT_THAT(run({"sh", "-c", "exit 3"}).err, HasSubstr("; it wrote nothing into run/logs.\n"));
+  EXPECT_FALSE(failure()["first"].contains("log"));
 }
 
 TEST_F(FailureTest, RestartStartsAllFourAgain) {

@@ -26,6 +26,16 @@ TEST_F(SelfTest, StartsItselfAsRanks) {
                               HasSubstr("[rank2]: " + self_ + ": rank 2 of 3 told\n"), HasSubstr("launcher: 0\n")));
 }
 
+// The order of the ranks' writes is certain, that of the launcher's reads of their pipes is not: rank 1's line may come first.
+TEST_F(SelfTest, LinesOfOthersStartOnALineOfTheirOwn) {
+  const Finished done = run_program({self_, "2", "bar"}, options());
+  EXPECT_EQ(done.exit_code, 0) << done.err;
+  const std::string ranks_words = done.err.substr(done.err.find('\n') + 1);  // behind the line about the job
+  EXPECT_THAT(ranks_words, ::testing::AnyOf("bar 10 %\n[rank1]: a word from rank 1\n\rbar 20 %\n",
+                                            "[rank1]: a word from rank 1\nbar 10 %\rbar 20 %\n",
+                                            "bar 10 %\rbar 20 %\n[rank1]: a word from rank 1\n"));
+}
+
 TEST_F(SelfTest, GivesTheFailedRanksCode) {
   const Finished done = run_program({self_, "2", "8"}, options());
   EXPECT_EQ(done.exit_code, 8);
