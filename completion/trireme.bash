@@ -3,7 +3,8 @@ _trireme() {
   local current=${COMP_WORDS[COMP_CWORD]} previous=${COMP_WORDS[COMP_CWORD - 1]}
   local run_flags="--nproc-per-node --nnodes --standalone --module --no-python --run-path --role --max-restarts
     --report-grace --grace --shutdown-timeout --signals-to-handle --log-dir --run-dir --redirects --tee
-    --local-ranks-filter --master-addr --master-port --rdzv-endpoint --rdzv-id --rdzv-backend --dry-run --json --help"
+    --local-ranks-filter --master-addr --master-port --rdzv-endpoint --rdzv-id --rdzv-backend
+    --monitor-interval --start-method --use-env --dry-run --json --help"
   local train_flags="--recipe --data --epochs --max-steps --global-batch --lr --seed --config --set --ranks --run-dir
     --resume --json --help"
   local simulate_flags="--schedule --stages --virtual-stages --micro-batches --recompute --forward-only --forward-ms --backward-ms

@@ -46,6 +46,8 @@ struct DdpRow {
   int64_t bytes_touched = 0;  ///< for gradients, per step and rank, beyond backward
   int64_t num_buckets = 0;
 };
+/// Throws for a place of gradients or an option that is not there; for the start, before there are ranks.
+void check_ddp_bench(const DdpBenchOptions& options);
 [[nodiscard]] std::vector<DdpRow> bench_ddp(const DdpBenchOptions& options);
 
 struct LaunchRow {

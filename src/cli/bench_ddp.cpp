@@ -69,9 +69,7 @@ struct Quantiles {
   }
 };
 
-DdpRow measure(const Group& world, const Entry& entry, const DdpBenchOptions& options) {
-  torch::manual_seed(1);
-  Sequential plain = entry.make();
+DdpOptions ddp_options_of(const DdpBenchOptions& options) {
   DdpOptions ddp_options;
   parallel::set_ddp_option(ddp_options, "gradients", options.gradients);
   for (const std::string& text : options.overrides) {
@@ -79,6 +77,13 @@ DdpRow measure(const Group& world, const Entry& entry, const DdpBenchOptions& op
     parallel::set_ddp_option(ddp_options, text.substr(0, equals),
                              equals == std::string::npos ? std::string{} : text.substr(equals + 1));
   }
+  return ddp_options;
+}
+
+DdpRow measure(const Group& world, const Entry& entry, const DdpBenchOptions& options) {
+  torch::manual_seed(1);
+  Sequential plain = entry.make();
+  const DdpOptions ddp_options = ddp_options_of(options);
   DistributedDataParallel<Sequential> ddp(world, entry.make(), ddp_options);
   torch::optim::SGD plain_optimizer(plain->parameters(), 0.01);
   torch::optim::SGD ddp_optimizer(ddp.parameters(), 0.01);
@@ -117,6 +122,8 @@ DdpRow measure(const Group& world, const Entry& entry, const DdpBenchOptions& op
 }
 
 }  // namespace
+
+void check_ddp_bench(const DdpBenchOptions& options) { (void)ddp_options_of(options); }
 
 std::vector<DdpRow> bench_ddp(const DdpBenchOptions& options) {
   at::set_num_threads(1);

@@ -12,8 +12,11 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/log.h"
+#include "base/nearest.h"
 #include "base/str.h"
 #include "cli/bench.h"
+#include "cli/flag_errors.h"
 #include "launch/job.h"
 #include "trireme/base/error.h"
 #include "trireme/rendezvous/job_env.h"
@@ -22,6 +25,8 @@ namespace trireme::bench {
 namespace {
 
 using nlohmann::json;
+
+constexpr const char* kStdout = "-";
 
 struct Flags {
   int ranks = 2;
@@ -37,17 +42,17 @@ std::string human(int64_t bytes) {
   return str(bytes, " B");
 }
 
-json print(const std::vector<CommRow>& rows) {
+json print(const std::vector<CommRow>& rows, FILE* table) {
   json out = json::array();
   if (!rows.empty()) {
-    std::printf("%-15s %9s %10s %5s %5s %10s %10s %10s %10s %8s %8s %6s\n", "op", "size", "count", "dtype", "ranks",
-                "min us", "p50 us", "p99 us", "max us", "algbw", "busbw", "wrong");
+    std::fprintf(table, "%-15s %9s %10s %5s %5s %10s %10s %10s %10s %10s %10s %6s\n", "op", "size", "count", "dtype",
+                 "ranks", "min us", "p50 us", "p99 us", "max us", "algbw GB/s", "busbw GB/s", "wrong");
   }
   for (const CommRow& row : rows) {
-    std::printf("%-15s %9s %10lld %5s %5d %10.1f %10.1f %10.1f %10.1f %8.2f %8.2f %6lld\n", row.op.c_str(),
-                human(row.bytes).c_str(), static_cast<long long>(row.count), "f32", row.ranks, row.min_us,
-                row.median_us, row.p99_us, row.max_us, row.algbw_gb_s, row.busbw_gb_s,
-                static_cast<long long>(row.wrong));
+    std::fprintf(table, "%-15s %9s %10lld %5s %5d %10.1f %10.1f %10.1f %10.1f %10.2f %10.2f %6lld\n", row.op.c_str(),
+                 human(row.bytes).c_str(), static_cast<long long>(row.count), "f32", row.ranks, row.min_us,
+                 row.median_us, row.p99_us, row.max_us, row.algbw_gb_s, row.busbw_gb_s,
+                 static_cast<long long>(row.wrong));
     out.push_back({{"op", row.op},
                    {"bytes", row.bytes},
                    {"count", row.count},
@@ -66,16 +71,16 @@ json print(const std::vector<CommRow>& rows) {
   return out;
 }
 
-json print(const std::vector<DdpRow>& rows) {
+json print(const std::vector<DdpRow>& rows, FILE* table) {
   json out = json::array();
   if (!rows.empty()) {
-    std::printf("%-18s %5s %-11s %9s %9s %9s %9s %6s %8s %14s\n", "model", "ranks", "gradients", "step ms", "p90",
-                "local ms", "p90", "ratio", "buckets", "bytes touched");
+    std::fprintf(table, "%-18s %5s %-11s %9s %9s %9s %9s %6s %8s %14s\n", "model", "ranks", "gradients", "step ms",
+                 "p90", "local ms", "p90", "ratio", "buckets", "bytes touched");
   }
   for (const DdpRow& row : rows) {
-    std::printf("%-18s %5d %-11s %9.2f %9.2f %9.2f %9.2f %6.2f %8lld %14lld\n", row.model.c_str(), row.ranks,
-                row.gradients.c_str(), row.step_ms, row.step_p90_ms, row.local_ms, row.local_p90_ms, row.ratio,
-                static_cast<long long>(row.num_buckets), static_cast<long long>(row.bytes_touched));
+    std::fprintf(table, "%-18s %5d %-11s %9.2f %9.2f %9.2f %9.2f %6.2f %8lld %14lld\n", row.model.c_str(), row.ranks,
+                 row.gradients.c_str(), row.step_ms, row.step_p90_ms, row.local_ms, row.local_p90_ms, row.ratio,
+                 static_cast<long long>(row.num_buckets), static_cast<long long>(row.bytes_touched));
     out.push_back({{"model", row.model},
                    {"ranks", row.ranks},
                    {"gradients", row.gradients},
@@ -94,11 +99,12 @@ json print(const std::vector<DdpRow>& rows) {
   return out;
 }
 
-json print(const std::vector<LaunchRow>& rows) {
+json print(const std::vector<LaunchRow>& rows, FILE* table) {
   json out = json::array();
-  std::printf("%-18s %5s %10s %10s %10s\n", "what", "ranks", "min ms", "p50 ms", "max ms");
+  std::fprintf(table, "%-18s %5s %10s %10s %10s\n", "what", "ranks", "min ms", "p50 ms", "max ms");
   for (const LaunchRow& row : rows) {
-    std::printf("%-18s %5d %10.1f %10.1f %10.1f\n", row.what.c_str(), row.ranks, row.min_ms, row.median_ms, row.max_ms);
+    std::fprintf(table, "%-18s %5d %10.1f %10.1f %10.1f\n", row.what.c_str(), row.ranks, row.min_ms, row.median_ms,
+                 row.max_ms);
     out.push_back({{"what", row.what},
                    {"ranks", row.ranks},
                    {"repetitions", row.repetitions},
@@ -118,7 +124,9 @@ int64_t count_wrong(const json& rows) {
 // Returns the exit code; 3 when a value was wrong.
 int report(const json& rows, const std::string& json_file) {
   if (rows.empty()) return 0;  // not rank 0
-  if (!json_file.empty()) {
+  if (json_file == kStdout) {
+    std::puts(json{{"schema", 1}, {"rows", rows}}.dump(1).c_str());
+  } else if (!json_file.empty()) {
     std::ofstream file(json_file);
     file << json{{"schema", 1}, {"rows", rows}}.dump(1) << '\n';
     if (!file.flush()) {
@@ -131,20 +139,30 @@ int report(const json& rows, const std::string& json_file) {
 void require_known(const char* what, const std::vector<std::string>& given, const std::vector<std::string>& known) {
   for (const std::string& word : given) {
     if (std::find(known.begin(), known.end(), word) != known.end()) continue;
-    throw Error(ErrorKind::kConfig, str("[bench] unknown ", what, " '", word, "'; known are ", join(known), "."));
+    const std::string hint = did_you_mean(word, known);
+    throw Error(ErrorKind::kConfig, str("[bench] unknown ", what, " '", word, "'", hint,
+                                        hint.empty() ? "; known" : " Known", " are ", join(known), "."));
   }
 }
 
+constexpr const char* kCommand = "trireme bench";
+
 int run(int argc, char** argv) {
+  log::require_good_filter();
   Flags flags;
-  CLI::App app("Measures collectives, data-parallel steps and start-up on this machine.", "trireme bench");
+  CLI::App app("Measures collectives, data-parallel steps and start-up on this machine.", kCommand);
   app.require_subcommand(1);
   const auto common = [&flags](CLI::App* command) {
     command->add_option("--ranks", flags.ranks, "ranks to start; default 2 (ignored in ranks of a launcher)")
-        ->check(CLI::Range(1, 64));
-    command->add_option("--json", flags.json_file, "also write {\"schema\":1,\"rows\":[...]} to this file");
+        ->check(cli::whole_number(1, 64));
+    command
+        ->add_option(
+            "--json", flags.json_file,
+            "write {\"schema\":1,\"rows\":[...]} to this file, without one to stdout; the table then goes to stderr")
+        ->expected(0, 1)
+        ->type_name("[FILE]");
     command->add_option("--repetitions", flags.repetitions, "timed calls of each kind; default by size")
-        ->check(CLI::Range(1, 1'000'000));
+        ->check(cli::whole_number(1, 1'000'000));
   };
   CLI::App* comm =
       app.add_subcommand("comm", "collectives through ProcessGroup, f32, default allocator, values verified");
@@ -153,29 +171,38 @@ int run(int argc, char** argv) {
   comm->add_option("--bytes", flags.comm.bytes,
                    "bytes of the tensor that one rank passes in; default 4096,65536,1048576,8388608,33554432")
       ->delimiter(',')
-      ->check(CLI::Range(int64_t{4}, int64_t{1} << 34));
+      ->check(cli::whole_number(4, int64_t{1} << 34));
   CLI::App* ddp = app.add_subcommand("ddp", "training steps, interleaved with the same step without communication");
   common(ddp);
   ddp->add_option("--model", flags.ddp.models, "784-256-10, 784-2048-2048-10, 784-60x128-10; default all")
       ->delimiter(',');
   ddp->add_option("--gradients", flags.ddp.gradients, "staged, bucket_view or arena; default arena");
   ddp->add_option("--set", flags.ddp.overrides, "NAME=VALUE of another DDP option, such as bucket_bytes=1048576");
-  ddp->add_option("--batch", flags.ddp.batch, "samples per rank; default 32")->check(CLI::Range(1, 1 << 20));
+  ddp->add_option("--batch", flags.ddp.batch, "samples per rank; default 32")->check(cli::whole_number(1, 1 << 20));
   CLI::App* launch = app.add_subcommand("launch", "start-up: trireme --help, run true, a two-rank hello");
   common(launch);
   app.add_subcommand("hello")->group("");  // what `launch` starts
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : exit_code(ErrorKind::kConfig);
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    cli::throw_flag_error(app, error, "bench", kCommand);
   }
+  for (const CLI::App* command : app.get_subcommands()) {
+    const CLI::Option* option = command->get_option_no_throw("--json");
+    if (option != nullptr && option->count() > 0 && flags.json_file.empty()) flags.json_file = kStdout;
+  }
+  FILE* table = flags.json_file == kStdout ? stderr : stdout;
   if (app.got_subcommand("hello")) return hello();
-  if (launch->parsed()) return report(print(bench_launch(flags.ranks, flags.repetitions)), flags.json_file);
+  if (launch->parsed()) return report(print(bench_launch(flags.ranks, flags.repetitions), table), flags.json_file);
 
   require_known("operation", flags.comm.ops, comm_ops());
   require_known("model", flags.ddp.models, {"784-256-10", "784-2048-2048-10", "784-60x128-10"});
-  launch::SelfOptions self;
+  check_ddp_bench(flags.ddp);
+  launch::JobSpec self;
   self.num_ranks = flags.ranks;
+  self.announce = false;
+  self.out[0] = self.err[0] = launch::Show::kRaw;
   // A measurement leaves nothing behind unless it failed.
   // Only the launcher makes it, under a name that nobody can have prepared.
   if (flags.ranks > 1 && rendezvous::detect_job_env().source == "none") {
@@ -185,14 +212,14 @@ int run(int argc, char** argv) {
                   str("[bench] cannot make ", self.run_dir, ": ", std::strerror(errno), ". Set TMPDIR."));
     }
   }
-  if (const std::optional<int> code = launch::run_self_as_ranks(argc, argv, self)) {
+  if (const std::optional<launch::JobResult> job = launch::run_self_as_ranks(argc, argv, self)) {
     std::error_code ignored;
-    if (*code == 0) std::filesystem::remove_all(self.run_dir, ignored);
-    return *code;
+    if (job->exit_code == 0) std::filesystem::remove_all(self.run_dir, ignored);
+    return job->exit_code;
   }
   flags.comm.repetitions = flags.ddp.repetitions = flags.repetitions;
-  if (comm->parsed()) return report(print(bench_comm(flags.comm)), flags.json_file);
-  return report(print(bench_ddp(flags.ddp)), flags.json_file);
+  if (comm->parsed()) return report(print(bench_comm(flags.comm), table), flags.json_file);
+  return report(print(bench_ddp(flags.ddp), table), flags.json_file);
 }
 
 }  // namespace

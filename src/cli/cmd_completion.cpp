@@ -8,7 +8,11 @@
 namespace trireme::cli {
 
 int cmd_completion(const std::vector<std::string>& args) {
-  const std::string shell = args.size() == 1 ? args.front() : "";
+  const std::string shell = args.empty() ? "" : args.front();
+  if (args.size() > 1) {
+    throw Error(ErrorKind::kConfig,
+                str("[cli.completion] '", args[1], "' is one word too many; trireme completion takes bash or zsh."));
+  }
   if (shell == "bash") return std::fputs(kBashCompletion, stdout) < 0 ? 1 : 0;
   if (shell == "zsh") return std::fputs(kZshCompletion, stdout) < 0 ? 1 : 0;
   const char* help =

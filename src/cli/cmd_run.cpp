@@ -4,17 +4,11 @@
 #include "base/str.h"
 #include "cli/commands.h"
 #include "cli/run_flags.h"
+#include "cli/shell_word.h"
 #include "launch/job.h"
 
 namespace trireme::cli {
 namespace {
-
-std::string quoted(const std::string& word) {
-  if (!word.empty() && word.find_first_of(" \t\n\"'\\$`!*?[]{}()<>|&;#~") == std::string::npos) return word;
-  std::string text = "'";
-  for (const char c : word) text += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return text + "'";
-}
 
 void print_plan(const std::vector<launch::PlannedRank>& ranks, bool json) {
   nlohmann::json rows = nlohmann::json::array();
@@ -26,9 +20,9 @@ void print_plan(const std::vector<launch::PlannedRank>& ranks, bool json) {
     }
     std::string line = str("rank ", rank.rank, ":");
     for (const auto& [name, value] : rank.env) {
-      if (!value.empty()) line += str(" ", name, "=", quoted(value));
+      if (!value.empty()) line += str(" ", name, "=", shell_word(value));
     }
-    for (const std::string& word : rank.command) line += " " + quoted(word);
+    for (const std::string& word : rank.command) line += " " + shell_word(word);
     std::puts(line.c_str());
   }
   if (json) std::puts(nlohmann::json({{"schema", 1}, {"ranks", rows}}).dump(2).c_str());

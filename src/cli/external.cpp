@@ -12,7 +12,7 @@ namespace trireme::cli {
 namespace {
 
 constexpr std::array kExternal = {
-    ExternalCommand{"train", "train a built-in model from a config file"},
+    ExternalCommand{"train", "train a built-in model"},
     ExternalCommand{"bench", "measure collectives, overlap, optimizers, whole steps"},
 };
 

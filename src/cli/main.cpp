@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/log.h"
 #include "base/nearest.h"
 #include "base/str.h"
 #include "cli/commands.h"
@@ -27,7 +28,7 @@ std::string help_text() {
   std::string text =
       "usage: trireme COMMAND [ARGUMENTS]\n"
       "\n"
-      "Distributed training for LibTorch in C++: data, tensor and pipeline parallelism.\n"
+      "Distributed training for LibTorch in C++: data parallelism over the CPUs of one host.\n"
       "\n"
       "commands:\n";
   const auto row = [&text](const char* name, const char* summary) {
@@ -47,7 +48,17 @@ std::string help_text() {
   return text;
 }
 
+int unknown_flag(const std::string& name) {
+  const std::vector<std::string> known = {"--help", "--version"};
+  const std::string hint = did_you_mean(name, known);
+  std::fprintf(stderr,
+               "[cli] unknown flag '%s'%s Flags of a command come after its name; 'trireme --help' lists all.\n",
+               name.c_str(), hint.empty() ? "." : hint.c_str());
+  return exit_code(ErrorKind::kConfig);
+}
+
 int unknown(const std::string& name) {
+  if (name.front() == '-') return unknown_flag(name);
   for (const char* later : kNotThereYet) {
     if (name == later) {
       std::fprintf(stderr, "[cli] 'trireme %s' is not there yet. 'trireme --help' lists what is.\n", later);
@@ -90,6 +101,7 @@ int dispatch(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
+    trireme::log::require_good_filter();
     return trireme::cli::dispatch(argc, argv);
   } catch (const trireme::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());

@@ -9,8 +9,8 @@
 #include <cstring>
 
 #include "base/log.h"
-#include "base/nearest.h"
 #include "base/str.h"
+#include "cli/flag_errors.h"
 #include "cli/run_spec.h"
 #include "trireme/base/error.h"
 
@@ -136,7 +136,7 @@ RunRequest parse_run_flags(const std::vector<std::string>& args) {
   try {
     app.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // CLI11 takes them from the back
   } catch (const CLI::ParseError& error) {
-    wrong_flag(str(error.what(), "."));
+    throw_flag_error(app, error, "cli.run", "trireme run");
   }
   RunRequest request;
   request.help = flags.help;
@@ -148,10 +148,7 @@ RunRequest parse_run_flags(const std::vector<std::string>& args) {
   const bool separated = !rest.empty() && rest.front() == "--";
   if (separated) rest.erase(rest.begin());
   if (!rest.empty() && rest.front().starts_with('-') && !separated) {
-    std::string name = rest.front().substr(0, rest.front().find('='));
-    std::replace(name.begin() + 1, name.end(), '_', '-');
-    const std::string hint = did_you_mean(name, known);
-    wrong_flag(str("unknown flag '", rest.front(), "'", hint.empty() ? "." : hint));
+    throw_unknown_flag(rest.front(), known, "cli.run", "trireme run");
   }
   refuse_what_is_missing(flags);
   if (flags.json && !flags.dry_run) {

@@ -38,6 +38,8 @@ store:
   --rdzv-endpoint ADDR:PORT, --rdzv-id ID, --rdzv-backend c10d|static
                            torchrun's names for the address, TORCHELASTIC_RUN_ID and (no effect) the kind
 
+torchrun's flags that have nothing to decide here: --monitor-interval, --start-method spawn, --use-env
+
   --dry-run                print what would be started and end; --json for programs
   --help, -h               this text
 

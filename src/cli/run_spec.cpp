@@ -59,6 +59,9 @@ int num_ranks(const std::string& text) {
     return num_gpus();
   }
   if (text == "auto") return num_gpus() > 0 ? num_gpus() : num_cpus();
+  if (text.find_first_not_of("+-0123456789") != std::string::npos || text.empty()) {
+    wrong_flag(str("--nproc-per-node is '", text, "'; a number, cpu, gpu or auto is required."));
+  }
   const int value = parse_int(text, "--nproc-per-node");
   if (value < 1) wrong_flag(str("--nproc-per-node ", value, ": at least 1 rank is required."));
   return value;

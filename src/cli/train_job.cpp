@@ -21,7 +21,9 @@
 #include "checkpoint/folder/files.h"
 #include "checkpoint/folder/index.h"
 #include "cli/progress_bar.h"
+#include "cli/train_checks.h"
 #include "comm/backends/backend_entry.h"
+#include "launch/failure_report.h"
 #include "models/classifier.h"
 #include "profile/metrics_log.h"
 #include "profile/tensorboard_events.h"
@@ -46,25 +48,6 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 std::atomic<int> g_stop_signal{0};
 void remember_signal(int signal) { g_stop_signal.store(signal); }
-
-constexpr int64_t kViTPatch = 7;
-
-// What LibTorch would answer to with sizes of tensors that nobody has written.
-void check_images(const std::string& recipe, const std::string& folder, const data::ImageSet& train,
-                  const data::ImageSet& test) {
-  const auto wrong = [&folder](const std::string& what) {
-    throw Error(ErrorKind::kConfig, str("[train] data.dir '", folder, "': ", what));
-  };
-  const std::string size = str(train.height, " x ", train.width);
-  if (test.height != train.height || test.width != train.width) {
-    wrong(str("training images are ", size, ", test images ", test.height, " x ", test.width,
-              "; both must have the same size."));
-  }
-  if (recipe == "vit" && (train.height != train.width || train.height < kViTPatch)) {
-    wrong(str("images are ", size, "; recipe vit needs square ones of at least ", kViTPatch, " x ", kViTPatch,
-              ". Take recipe resnet or mlp."));
-  }
-}
 
 std::shared_ptr<models::Classifier> make_model(const std::string& recipe, const data::ImageSet& set) {
   if (recipe == "vit") {
@@ -117,10 +100,11 @@ using Ddp = parallel::DistributedDataParallel<std::shared_ptr<models::Classifier
 /// One rank's training: what lives from the first step to the last.
 class Training {
  public:
-  Training(Config& config, std::string run_dir, bool resume, bool resumed_limit)
+  Training(Config& config, const RunOptions& options)
       : config_(config),
+        options_(options),
         recipe_(config.get_string("recipe")),
-        run_dir_(std::move(run_dir)),
+        run_dir_(options.run_dir),
         world_(comm::init()),
         train_(data::read_image_set(config.get_string("data.dir"), "train")),
         test_(data::read_image_set(config.get_string("data.dir"), "t10k")),
@@ -128,21 +112,15 @@ class Training {
         sampler_({.num_samples = train_.size,
                   .global_batch = config.get_int("global_batch"),
                   .seed = static_cast<uint64_t>(config.get_int("seed"))}) {
-    check_images(recipe_, config.get_string("data.dir"), train_, test_);
     torch::manual_seed(static_cast<uint64_t>(config.get_int("seed")));
     model_ = make_model(recipe_, train_);
     optimizer_ = make_optimizer(recipe_, config, model_->parameters());
     total_steps_ = sampler_.steps_per_epoch() * config.get_int("epochs");
-    if (resume) restore();
-    end_at(config, resumed_limit);
-    parallel::DdpOptions options;
-    // BatchNorm statistics only matter in evaluation, and are sent once before it.
-    options.broadcast_buffers = false;
-    options.bucket_bytes = config.get_int("ddp.bucket_bytes");
-    options.first_bucket_bytes = std::min<int64_t>(options.first_bucket_bytes, options.bucket_bytes);
-    parallel::set_ddp_option(options, "gradients", config.get_string("ddp.gradients"));
-    ddp_ = std::make_unique<Ddp>(world_, model_, options);
-    if (world_.rank() == 0) open_records(resume);
+    if (options.start != Start::kNew) restore();
+    end_at(config, options.resumed_limit);
+    ddp_ = std::make_unique<Ddp>(world_, model_, ddp_options());
+    if (world_.rank() == 0) open_records();
+    if (world_.rank() == 0 && step_ < last_step_) say_what_starts();
   }
 
   TrainResult run(Clock::time_point started) {
@@ -160,6 +138,7 @@ class Training {
       const bool due = step_ % config_.get_int("log.every") == 0 || end_of_epoch;
       // A run that ends between two lines shows what it has, but the window stays open: the resumed run goes on with it.
       if (due || step_ == last_step_) log_window(bar, due);
+      if (world_.rank() == 0) bar.advance(step_);
       const int64_t epochs_done = step_ / sampler_.steps_per_epoch();
       if (end_of_epoch && step_ < last_step_ && epochs_done % config_.get_int("checkpoint.every_epochs") == 0) {
         evaluate_and_log(bar);
@@ -179,6 +158,16 @@ class Training {
   }
 
  private:
+  [[nodiscard]] parallel::DdpOptions ddp_options() const {
+    parallel::DdpOptions options;
+    // BatchNorm statistics only matter in evaluation, and are sent once before it.
+    options.broadcast_buffers = false;
+    options.bucket_bytes = config_.get_int("ddp.bucket_bytes");
+    options.first_bucket_bytes = std::min<int64_t>(options.first_bucket_bytes, options.bucket_bytes);
+    parallel::set_ddp_option(options, "gradients", config_.get_string("ddp.gradients"));
+    return options;
+  }
+
   // All ranks must leave at the same step, whichever of them got the signal.
   bool stop_asked() {
     stop_.fill_(g_stop_signal.load());
@@ -275,6 +264,8 @@ class Training {
     if (world_.rank() == 0) {
       bar.finish();
       std::fprintf(stderr, "step %lld: test accuracy %.2f %%\n", static_cast<long long>(step_), accuracy * 100);
+    }
+    if (world_.rank() == 0 && step_ != tested_step_) {
       const profile::Scalar scalars[] = {{"test/accuracy", accuracy}};
       metrics_->add(step_, scalars);
       events_->add_scalars(step_, scalars);
@@ -360,6 +351,11 @@ class Training {
 
   void restore() {
     const auto loaded = checkpoint::load_latest(checkpoint_root());
+    if (!loaded && options_.start == Start::kRestart) {
+      require_same_start({});
+      if (world_.rank() == 0) say("restarted before there was a checkpoint: from the beginning");
+      return;
+    }
     if (!loaded) {
       throw Error(ErrorKind::kConfig,
                   str("[train] --resume: no complete checkpoint in ", checkpoint_root(), "; start without --resume."));
@@ -390,7 +386,7 @@ class Training {
   // A rank that passed over a checkpoint it could not read, or found another folder, would go on from elsewhere. The broadcast of the
   // parameters at the start would hide that, and optimizer, order and learning rate would differ from then on.
   void require_same_start(const std::string& path) {
-    const uint64_t index = checkpoint::read_file(str(path, '/', checkpoint::kIndexName)).checksum;
+    const uint64_t index = path.empty() ? 0 : checkpoint::read_file(str(path, '/', checkpoint::kIndexName)).checksum;
     const at::Tensor mine = at::tensor({step_, sampler_.position(), static_cast<int64_t>(index)}, at::kLong);
     at::Tensor all = at::empty({world_.size(), 3}, at::kLong);
     comm::all_gather_base(world_, all, mine).wait();
@@ -405,7 +401,7 @@ class Training {
       throw Error(
           ErrorKind::kMismatch,
           str("[train.resume] rank ", world_.rank(), "/", world_.size(), ": ", start_of(0), "; ", start_of(rank),
-              "; all must continue from the same checkpoint. This rank read ", path,
+              "; all must continue from the same checkpoint. This rank read ", path.empty() ? "none" : path,
               ". Warnings about checkpoints that were passed over say why; repair or remove those, and name one "
               "folder: --resume FOLDER."));
     }
@@ -435,19 +431,38 @@ class Training {
 
   static void say(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
 
-  void open_records(bool resume) {
+  void open_records() {
     fs::create_directories(run_dir_);
     // At once: a full disk or a kill must not leave a run that --resume does not take.
-    replace_file((fs::path(run_dir_) / "config.json").string(), config_.to_json(), "train");
-    metrics_ =
-        std::make_unique<profile::MetricsLog>((fs::path(run_dir_) / "metrics.jsonl").string(), resume ? step_ : 0);
+    replace_file((fs::path(run_dir_) / "config.json").string(), config_json(), "train");
+    const std::string metrics = (fs::path(run_dir_) / "metrics.jsonl").string();
+    metrics_ = std::make_unique<profile::MetricsLog>(metrics, step_);
+    std::ifstream earlier(metrics);
+    for (std::string line; std::getline(earlier, line);) {
+      if (line.starts_with(str("{\"step\": ", step_, ", \"test/accuracy\""))) tested_step_ = step_;
+    }
     events_ = std::make_unique<profile::TensorBoardWriter>((fs::path(run_dir_) / "tensorboard").string());
-    if (resume) events_->mark_restart(step_ + 1);
+    if (options_.start != Start::kNew) events_->mark_restart(step_ + 1);
+  }
+
+  [[nodiscard]] std::string config_json() const {
+    std::string text = config_.to_json();
+    if (options_.job.empty()) return text;
+    return text.insert(text.find("\"config\""), str("\"job\": ", json_quote(options_.job), ",\n  "));
+  }
+
+  void say_what_starts() const {
+    int64_t count = 0;
+    for (const at::Tensor& parameter : model_->parameters()) count += parameter.numel();
+    say(str("training ", recipe_, " (", grouped(count), " parameters) on ", world_.size(),
+            world_.size() == 1 ? " rank, " : " ranks, ", grouped(train_.size), " images, steps ", grouped(step_ + 1),
+            " to ", grouped(last_step_), "; run folder ", launch::short_path(run_dir_)));
   }
 
   static constexpr int64_t kEvalBatch = 500;
 
   const Config& config_;
+  const RunOptions& options_;
   std::string recipe_;
   std::string run_dir_;
   comm::Group world_;
@@ -462,8 +477,9 @@ class Training {
   std::unique_ptr<profile::TensorBoardWriter> events_;
   at::Tensor stop_ = at::zeros({1}, at::kLong);
   int64_t step_ = 0;
-  int64_t total_steps_ = 0;  ///< what the learning rate is planned for
-  int64_t last_step_ = 0;    ///< where this run ends
+  int64_t tested_step_ = -1;  ///< whose accuracy the run that is continued has written; rank 0 only
+  int64_t total_steps_ = 0;   ///< what the learning rate is planned for
+  int64_t last_step_ = 0;     ///< where this run ends
   double window_loss_ = 0;
   double window_correct_ = 0;
   double window_count_ = 0;
@@ -486,13 +502,13 @@ std::string version_json() {
              ", \"torch_loaded\": ", json_quote(loaded_torch_version()), ", \"backends\": [", backends, "]}");
 }
 
-TrainResult run_training(Config& config, const std::string& run_dir, bool resume, bool resumed_limit) {
+TrainResult run_training(Config& config, const RunOptions& options) {
   const auto started = Clock::now();
   std::signal(SIGINT, remember_signal);
   std::signal(SIGTERM, remember_signal);
   torch::set_num_threads(1);
   try {
-    Training training(config, run_dir, resume, resumed_limit);
+    Training training(config, options);
     return training.run(started);
   } catch (const c10::Error& error) {
     throw Error(kind_of(error), str("[train] LibTorch: ", error.what_without_backtrace()));

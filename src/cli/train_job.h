@@ -17,7 +17,7 @@ struct TrainResult {
   double train_loss = 0;     ///< mean over the last logged steps
   double training_s = 0;     ///< of this process's training, evaluation in between counted, start-up not
   double start_s = 0;        ///< from the start of the rank to its first step
-  std::string run_dir;
+  std::string run_dir;       ///< absolute
   bool interrupted = false;
   int stop_signal = 0;  ///< what interrupted it, on whichever rank
 };
@@ -25,14 +25,26 @@ struct TrainResult {
 /// {"torch_built", "torch_loaded", "backends": [{"name", "ok", "reason"}]}: what `trireme --version` asks for.
 [[nodiscard]] std::string version_json();
 
-/// Trains as `config` says; every rank calls it. Rank 0 writes metrics, events, checkpoints and config.json into `run_dir`.
+enum class Start {
+  kNew,
+  kResume,   ///< from the newest good checkpoint in run_dir, bit for bit as if the run had never stopped
+  kRestart,  ///< the same where there is one; the job failed, and may have before it saved any
+};
+
+struct RunOptions {
+  std::string run_dir;
+  Start start = Start::kNew;
+  bool resumed_limit =
+      false;        ///< max_steps is the earlier run's; reached, it is set to 0 in the config, and said on stderr
+  std::string job;  ///< noted in config.json, for its restarts
+};
+
+/// Trains as `config` says; every rank calls it. Rank 0 writes metrics, events, checkpoints and config.json into the run folder.
 /// [collective, blocking]
 ///
-/// resume   continue from the newest good checkpoint in run_dir, bit for bit as if the run had never stopped. A max_steps that
-///          `resumed_limit` calls the earlier run's, and that it has reached, is set to 0 in `config`, and said on stderr.
-/// Errors   kConfig     the images do not fit together or the model; no checkpoint to continue from.
+/// Errors   kConfig     no checkpoint to continue from.
 ///          kMismatch   ranks resumed from different checkpoints; the message shows both.
 /// Signals  SIGINT and SIGTERM end the run at the next step, with a checkpoint.
-[[nodiscard]] TrainResult run_training(Config& config, const std::string& run_dir, bool resume, bool resumed_limit);
+[[nodiscard]] TrainResult run_training(Config& config, const RunOptions& options);
 
 }  // namespace trireme::cli

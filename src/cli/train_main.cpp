@@ -1,7 +1,6 @@
 // trireme-train: `trireme train`. Started alone it starts its own ranks.
-#include <unistd.h>
-
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
@@ -9,9 +8,15 @@
 #include <string_view>
 #include <vector>
 
+#include "base/log.h"
 #include "base/str.h"
+#include "checkpoint/folder/folder.h"
+#include "cli/called_as.h"
+#include "cli/shell_word.h"
+#include "cli/train_checks.h"
 #include "cli/train_job.h"
 #include "cli/train_settings.h"
+#include "launch/failure_report.h"
 #include "launch/job.h"
 #include "launch/rank_env.h"
 #include "trireme/base/error.h"
@@ -23,15 +28,8 @@ namespace {
 /// Ranks save a checkpoint when they are asked to end; that takes a step and a write.
 constexpr std::chrono::seconds kTimeToSave{30};
 
-/// Each rank is a process with a LibTorch of its own, about 200 MB: a slip of the hand must not bring the host down.
-void refuse_too_many_ranks(const Config& config) {
-  constexpr int64_t kRanksPerProcessor = 8;
-  const int64_t ranks = config.get_int("ranks");
-  const int64_t processors = std::max(1L, sysconf(_SC_NPROCESSORS_ONLN));
-  if (ranks <= kRanksPerProcessor * processors) return;
-  throw Error(ErrorKind::kConfig, str("[train] ranks is ", ranks, " (", config.place("ranks"), ") and this host has ",
-                                      processors, " processor(s); use at most ", kRanksPerProcessor * processors, ", ",
-                                      kRanksPerProcessor, " for each, or start them yourself with trireme run."));
+std::string command_to_continue(const std::string& run_dir) {
+  return called_as("train") + " --resume " + shell_word(launch::short_path(run_dir));
 }
 
 void print_result(const TrainResult& result, bool json) {
@@ -49,12 +47,12 @@ void print_result(const TrainResult& result, bool json) {
                                      {"interrupted", result.interrupted}};
     std::printf("%s\n", document.dump().c_str());
   } else if (result.interrupted) {
-    std::printf("interrupted after step %lld; continue with: trireme train --resume %s\n",
-                static_cast<long long>(result.steps), result.run_dir.c_str());
+    std::printf("interrupted after step %s; continue with: %s\n", grouped(result.steps).c_str(),
+                command_to_continue(result.run_dir).c_str());
   } else {
-    std::printf("test accuracy %.2f %% after %.1f epochs, %lld steps, %.1f s of training on %d ranks\nrun folder: %s\n",
-                result.test_accuracy * 100, result.epochs, static_cast<long long>(result.steps), result.training_s,
-                result.ranks, result.run_dir.c_str());
+    std::printf("test accuracy %.2f %% after %.1f epochs, %s steps, %.1f s of training on %d %s\nrun folder: %s\n",
+                result.test_accuracy * 100, result.epochs, grouped(result.steps).c_str(), result.training_s,
+                result.ranks, result.ranks == 1 ? "rank" : "ranks", launch::short_path(result.run_dir).c_str());
   }
   std::fflush(stdout);
 }
@@ -78,19 +76,46 @@ void say_what_is_used(Config& config, const rendezvous::JobEnv& env, const std::
   config.set("run_dir", run_dir, Origin::kFlag, place);
 }
 
+/// All that can be told before a rank is started; a rank of a launcher does the same for itself.
+Start check_start(const TrainCommand& command, const rendezvous::JobEnv& env, const std::string& run_dir) {
+  const bool restart = !command.resume && is_restart_of(run_dir, env);
+  if (!command.resume && !restart) refuse_used_folder(run_dir);
+  if (env.source == "none") {
+    refuse_too_many_ranks(command.config);
+  } else {
+    check_number_of_ranks(command.config, env);
+  }
+  check_job(command.config, command.resume.value_or(""));
+  if (command.resume) return Start::kResume;
+  return restart ? Start::kRestart : Start::kNew;
+}
+
+/// A rank that was killed while it was to save has said nothing.
+void say_what_was_lost(const launch::JobResult& job) {
+  const bool killed =
+      std::any_of(job.ends.begin(), job.ends.end(), [](const auto& end) { return end.signal == SIGKILL; });
+  if (job.interrupted_by == 0 || !killed) return;
+  const std::vector<int64_t> steps = checkpoint::steps_below(job.run_dir + "/checkpoints");
+  if (steps.empty()) {
+    std::fprintf(stderr, "[train] killed before there was a checkpoint: nothing is left to continue.\n");
+    return;
+  }
+  std::fprintf(stderr, "[train] killed before it could save; the newest checkpoint is of step %s. Continue with: %s\n",
+               grouped(steps.front()).c_str(), command_to_continue(job.run_dir).c_str());
+}
+
 int train_main(int argc, char** argv) {
   if (argc == 2 && std::string_view(argv[1]) == "--version-json") {
     std::printf("%s\n", version_json().c_str());
     return 0;
   }
+  log::require_good_filter();
   std::optional<TrainCommand> command = parse_train_command(argc, argv);
   if (!command) return 0;
   const rendezvous::JobEnv env = rendezvous::detect_job_env();
   std::string run_dir = command->config.get_string("run_dir");
   if (run_dir.empty() && env.source != "none") run_dir = env.run_dir;
-  if (!command->resume) refuse_used_folder(run_dir);
-
-  if (env.source == "none") refuse_too_many_ranks(command->config);
+  const Start start = check_start(*command, env, run_dir);
 
   launch::JobSpec spec;
   spec.num_ranks = static_cast<int>(command->config.get_int("ranks"));
@@ -108,12 +133,18 @@ int train_main(int argc, char** argv) {
       if (std::string_view(word) == "--resume" || std::string_view(word) == "--resume=") word = resume_word.data();
     }
   }
-  if (const auto job = launch::run_self_as_ranks(argc, words.data(), spec)) return job->exit_code;
+  if (const auto job = launch::run_self_as_ranks(argc, words.data(), spec)) {
+    say_what_was_lost(*job);
+    return job->exit_code;
+  }
 
-  run_dir = own_run_dir(spec, env, run_dir);
-  say_what_is_used(command->config, env, run_dir);
-  const TrainResult result =
-      run_training(command->config, run_dir, command->resume.has_value(), command->resumed_limit);
+  RunOptions options;
+  options.run_dir = own_run_dir(spec, env, run_dir);
+  options.start = start;
+  options.resumed_limit = command->resumed_limit;
+  options.job = name_of_job(env);
+  say_what_is_used(command->config, env, options.run_dir);
+  const TrainResult result = run_training(command->config, options);
   if (env.rank == 0) print_result(result, command->json);
   // An unfinished run is no success: `trireme train && deploy` must not deploy. As a shell says it: 130 Ctrl-C, 143 SIGTERM.
   return result.interrupted ? 128 + result.stop_signal : 0;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/str.h"
+#include "cli/flag_errors.h"
 #include "trireme/base/error.h"
 
 namespace trireme::cli {
@@ -18,27 +19,35 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// The recipe decides (recipe_defaults()); no value that a user may give, so that no message shows it.
+constexpr double kByRecipe = -1;
+
 std::vector<Setting> train_settings() {
   return {
       {"recipe", std::string("resnet"), "what to train: resnet, vit or mlp", {"resnet", "vit", "mlp"}},
       {"ranks", int64_t{2}, "processes on this host, when started alone", {}, 1, 4096},
-      {"epochs", int64_t{0}, "passes over the training images", {}, 1, 1e6},
+      {"epochs", static_cast<int64_t>(kByRecipe), "passes over the training images", {}, 1, 1e6},
       {"max_steps",
        int64_t{0},
        "end after so many optimizer steps, counted from the run's first; 0: all epochs",
        {},
        0,
        1e12},
-      {"global_batch", int64_t{0}, "images per optimizer step, over all ranks", {}, 1, 1e9},
+      {"global_batch", static_cast<int64_t>(kByRecipe), "images per optimizer step, over all ranks", {}, 1, 1e9},
       {"seed", int64_t{1}, "seed of initialisation, order and augmentation", {}, 0, 9e15},
       {"run_dir", std::string(), "run folder; empty: runs/<date>-<job id>"},
       {"data.dir", std::string("/usr/share/datasets/fashion-mnist"),
        "folder of IDX files (train-images-idx3-ubyte[.gz], ...)"},
       {"data.flip", true, "flip every second training image left-right"},
       {"data.max_shift", int64_t{0}, "shift training images by up to so many pixels", {}, 0, 27},
-      {"optim.learning_rate", 0.0, "learning rate at its peak; rises linearly, then falls linearly to 0", {}, 0, 1e3},
+      {"optim.learning_rate",
+       kByRecipe,
+       "learning rate at its peak; rises linearly, then falls linearly to 0",
+       {},
+       0,
+       1e3},
       {"optim.momentum", 0.9, "of SGD (resnet, mlp), Nesterov's form", {}, 0, 1},
-      {"optim.weight_decay", 0.0, "of weights, not of biases and norms", {}, 0, 1e3},
+      {"optim.weight_decay", kByRecipe, "of weights, not of biases and norms", {}, 0, 1e3},
       {"optim.label_smoothing", 0.05, "share of the target spread over all classes", {}, 0, 1},
       {"optim.warmup", 0.2, "share of all steps in which the learning rate rises", {}, 0, 1},
       {"ddp.bucket_bytes", int64_t{25} << 20, "bytes of gradients per bucket", {}, 1, 1.1e12},
@@ -168,14 +177,6 @@ void refuse_another_folder(const Config& config, const std::string& resumed) {
 
 }  // namespace
 
-void refuse_used_folder(const std::string& run_dir) {
-  std::error_code ignored;
-  if (run_dir.empty() || fs::is_empty(fs::path(run_dir) / "checkpoints", ignored) || ignored) return;
-  throw Error(ErrorKind::kConfig,
-              str("[train] '", run_dir, "' holds the checkpoints of an earlier run; continue it with --resume ",
-                  run_dir, ", or give another --run-dir."));
-}
-
 std::string newest_run_with_checkpoint(const std::string& parent) {
   std::error_code ignored;
   std::string newest;
@@ -226,7 +227,7 @@ std::optional<TrainCommand> parse_train_command(int argc, char** argv) {
     std::fputs(app.help().c_str(), stdout);
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
-    throw Error(ErrorKind::kConfig, str("[train] ", error.what(), ". 'trireme train --help' lists what there is."));
+    throw_flag_error(app, error, "train", "trireme train");
   }
   if (resume_option->count() > 0) {
     command.resume = resume.empty() ? newest_run_with_checkpoint("runs") : resume;

@@ -20,10 +20,6 @@ struct TrainCommand {
 /// throws kConfig on wrong use.
 [[nodiscard]] std::optional<TrainCommand> parse_train_command(int argc, char** argv);
 
-/// Throws kConfig when `run_dir` holds checkpoints: two runs in one folder would mix their metrics, and the older one's
-/// checkpoints could be taken for the newer one's.
-void refuse_used_folder(const std::string& run_dir);
-
 /// The newest run folder below `parent` that holds a checkpoint; throws kConfig when there is none.
 [[nodiscard]] std::string newest_run_with_checkpoint(const std::string& parent);
 

@@ -1,6 +1,7 @@
 """Oracle: the documented form of the rows, closed forms inside the program (column `wrong`), and the table of exit codes. No time is compared
 with anything: the machine may be busy."""
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -47,6 +48,28 @@ for mode in ("arena", "staged", "bucket_view"):
 
 launch = {row["what"]: row for row in bench("launch", "--repetitions", "1")}
 assert launch.keys() == {"trireme --help", "run true", "hello"} and all(row["median_ms"] > 0 for row in launch.values()), launch
+
+# Without a file the JSON is all that goes to stdout.
+done = subprocess.run([BIN / "trireme", "bench", "comm", "--op", "memcpy", "--bytes", "4096", "--repetitions", "2", "--json"], text=True,
+                      capture_output=True, timeout=50)
+assert done.returncode == 0 and [row["op"] for row in json.loads(done.stdout)["rows"]] == ["memcpy"], done
+assert "memcpy" in done.stderr, done
+
+# Each mistake is told once, before there are ranks and folders, in the form of docs/errors.md.
+for words, said in [
+    ([], "[bench] one of comm, ddp, launch is required behind 'trireme bench'."),
+    (["frob"], "[bench] there is no 'trireme bench frob'. One of comm, ddp, launch is required."),
+    (["comm", "--batch", "3"], "[bench.comm] unknown flag '--batch'"),
+    (["comm", "--bytes", "x"], "[bench.comm] --bytes is 'x'; a whole number from 4 to 17,179,869,184 is required."),
+    (["ddp", "--set", "foo=1"], "foo"),
+    (["ddp", "--gradients", "here"], "'here'"),
+]:
+    with tempfile.TemporaryDirectory(prefix="trireme_bench_test_") as scratch:
+        done = subprocess.run([BIN / "trireme", "bench", *words], cwd=scratch, text=True, capture_output=True, timeout=50,
+                              env=os.environ | {"TMPDIR": scratch})
+        assert done.returncode == 2 and not done.stdout, (words, done)
+        assert said in done.stderr and len(done.stderr.splitlines()) == 1, (words, done.stderr)
+        assert not os.listdir(scratch), (words, os.listdir(scratch))
 
 assert "all_to_all" in bench("comm", "--op", "all_to_al", code=2)
 # The row names what was measured, whichever flag chose it.

@@ -3,6 +3,7 @@ completion the shells themselves."""
 import json
 import os
 import pathlib
+import pty
 import re
 import shutil
 import subprocess
@@ -53,15 +54,32 @@ for args, code, words in [
     ([], 2, "usage: trireme COMMAND"),
     (["rum"], 2, "unknown command 'rum'; did you mean 'run'?"),
     (["xyzzyplugh"], 2, "unknown command 'xyzzyplugh'. "),
-    (["--nonsense"], 2, "unknown command '--nonsense'"),
+    (["--nonsense"], 2, "unknown flag '--nonsense'."),
+    (["--versoin"], 2, "unknown flag '--versoin'; did you mean '--version'?"),
     (["../evil"], 2, "unknown command '../evil'"),
     (["plan"], 4, "'trireme plan' is not there yet"),
     (["trace"], 4, "'trireme trace' is not there yet"),
     (["completion", "fish"], 2, "'fish' is no shell that is known"),
+    (["completion", "bash", "extra"], 2, "'extra' is one word too many"),
     (["run", "--nproc-per-node", "2"], 2, "no program was given"),
 ]:
     done = run(*args)
     expect(f"{args}: exit {done.returncode}, not {code}: {done.stderr}", done.returncode == code and words in done.stderr)
+
+done = run("run", "true", env={"TRIREME_LOG": "frob"})
+expect(f"TRIREME_LOG=frob: exit {done.returncode}: {done.stderr}",
+       done.returncode == 2 and "TRIREME_LOG='frob': unknown level 'frob'" in done.stderr and len(done.stderr.splitlines()) == 1)
+expect("TRIREME_LOG=frob must start nothing", not os.listdir(folder_of_all.name))
+
+done = run("run", "--run-dir", "/proc/no-folder-here", "true")
+expect(f"unusable run folder: {done.stderr}", done.returncode == 1 and "Choose another with --run-dir." in done.stderr)
+
+# Lines get a prefix here, so no rank may redraw one, although the launcher's stderr is a terminal.
+ours, theirs = pty.openpty()
+done = subprocess.run([str(trireme), "run", "--run-dir", "terminal", "sh", "-c", "echo ${TRIREME_TERMINAL-unset}"], stdout=subprocess.PIPE,
+                      stderr=theirs, text=True, cwd=folder_of_all.name)
+expect(f"TRIREME_TERMINAL: {done.stdout}", done.stdout == "[rank0]: unset\n")
+os.close(ours), os.close(theirs)
 
 with tempfile.TemporaryDirectory() as folder:
     folder = pathlib.Path(folder)

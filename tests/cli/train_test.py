@@ -6,6 +6,7 @@ very bytes of checkpoint that the whole run leaves. Files are read by their real
 import gzip
 import json
 import os
+import pty
 import random
 import re
 import signal
@@ -129,6 +130,35 @@ class TrainTest(unittest.TestCase):
         self.assertIn("use at most %d" % (8 * os.cpu_count()), done.stderr)
         self.assertFalse(os.path.exists(self.path("many")))
 
+    def test_mistakes_that_all_ranks_share_are_told_once_before_any_starts(self):
+        """Oracle: docs/errors.md. One line, no report of a launcher, no run folder."""
+        self.train("shared", "--recipe", "mlp", "--max-steps", "1")
+        cases = [
+            (["--data", self.path("nowhere")], 1, "nowhere/train-images-idx3-ubyte.gz'"),
+            (["--recipe", "vit", "--resume", self.path("shared")], 2, "are of recipe mlp, and recipe is vit (flag --recipe); leave that out"),
+            (["--global-batch", "100000000"], 2, "global_batch is 100,000,000 (flag --global-batch), and"),
+            (["--epoch", "3"], 2, "unknown flag '--epoch'; did you mean '--epochs'?"),
+            (["--epochs", "x"], 2, "key 'epochs' is 'x'; a whole number is required\n"),
+            (["--set", "optim.lr=1"], 2, "there are optim.learning_rate, optim.momentum"),
+            (["3"], 2, "'3' is one word too many"),
+        ]
+        for words, code, said in cases:
+            with self.subTest(words=words):
+                data = [] if "--data" in words else ["--data", self.data]
+                done = self.run_words([TRAIN, *data, *words], "shared-mistakes", code=code)
+                self.assertIn(said, done.stderr)
+                self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+                self.assertEqual((done.stdout, os.listdir(self.path("shared-mistakes"))), ("", []))
+
+    def test_the_launchers_number_of_ranks_contradicts_none_in_silence(self):
+        words = [TRIREME, "run", "--nproc-per-node", "2", "--run-dir"]
+        train = [TRAIN, "--recipe", "mlp", "--data", self.data, "--max-steps"]
+        done = self.run_words([*words, "job1", *train, "1", "--ranks", "3"], "numbers", code=2)
+        self.assertIn("ranks is 3 (flag --ranks), and trireme run started 2; leave ranks out", done.stderr)
+        self.run_words([*train, "1", "--ranks", "1", "--run-dir", "one"], "numbers")
+        done = self.run_words([*words, "job2", *train, "2", "--resume", "one"], "numbers")
+        self.assertIn("trireme run started 2: those are used, not the 1 of the file", done.stderr)
+
     def test_used_folder_is_refused(self):
         self.train("used", "--recipe", "mlp", "--max-steps", "1")
         self.assertIn("--resume", self.train("used", "--recipe", "mlp", "--max-steps", "1", code=2))
@@ -151,6 +181,48 @@ class TrainTest(unittest.TestCase):
         self.assertTrue(os.path.exists(self.path("below/job3/checkpoints/step-1")))
         done = self.run_words([*run, "job3", TRAIN, *flags, "--max-steps", "1"], "below", code=2)
         self.assertIn("job3' holds the checkpoints of an earlier run", done.stderr)
+
+    def test_a_restart_continues_from_its_own_jobs_checkpoint(self):
+        """Oracle: the run that never stopped. The first attempt ends after 11 steps, and then fails."""
+        flags = ["--recipe", "mlp", "--global-batch", "64", "--epochs", "2"]
+        self.train("whole-restart", *flags, "--max-steps", "30")
+        fail_once = 'if [ $TORCHELASTIC_RESTART_COUNT = 0 ]; then "$@" --max-steps 11; exit 3; fi; exec "$@" --max-steps 30'
+        run = [TRIREME, "run", "--nproc-per-node", "2", "--max-restarts", "1", "--run-dir"]
+        train = [TRAIN, "--data", self.data, *flags]
+        for name, more, folder in (("launchers", [], "launchers"), ("named", ["--run-dir", "own"], "own")):
+            with self.subTest(folder=name):
+                done = self.run_words([*run, name, "sh", "-c", fail_once, "sh", *train, *more], "restart")
+                self.assertIn("resumed at step 11 from", done.stderr)
+                self.assertIn("steps 12 to 30;", done.stderr)
+                self.assertEqual(self.tensors("restart/" + folder, 30), self.tensors("whole-restart", 30))
+                # The loss of the 20th step covers what the first attempt had seen; each attempt ended with an evaluation.
+                rows = [row for row in self.metrics("restart/" + folder) if row["step"] != 11]
+                self.assertEqual(rows, self.metrics("whole-restart"))
+
+    def test_a_restart_before_the_first_checkpoint_begins_anew(self):
+        """Oracle: the run that never stopped. Rank 1 is killed when the first step has been noted; there is no checkpoint before the end."""
+        flags = ["--recipe", "mlp", "--global-batch", "64", "--epochs", "10000", "--set", "checkpoint.every_epochs=10000", "--set", "log.every=1"]
+        self.train("whole-early", *flags, "--max-steps", "3")
+        script = """if [ $TORCHELASTIC_RESTART_COUNT = 1 ]; then exec "$@" --max-steps 3; fi
+            if [ $RANK = 0 ]; then exec "$@"; fi
+            "$@" & while [ ! -s job/metrics.jsonl ]; do :; done; kill -9 $!; exit 3"""
+        run = [TRIREME, "run", "--nproc-per-node", "2", "--max-restarts", "1", "--run-dir", "job"]
+        done = self.run_words([*run, "sh", "-c", script, "sh", TRAIN, "--data", self.data, *flags], "early")
+        self.assertIn("restarted before there was a checkpoint: from the beginning", done.stderr)
+        self.assertEqual(self.tensors("early/job", 3), self.tensors("whole-early", 3))
+        self.assertEqual(self.metrics("early/job"), self.metrics("whole-early"))
+
+    def test_a_restart_does_not_continue_another_job(self):
+        """Oracle: what it must not touch, the checkpoint of the earlier job, and the message of a first start."""
+        flags = ["--recipe", "mlp", "--data", self.data]
+        run = [TRIREME, "run", "--nproc-per-node", "2", "--max-restarts", "1", "--run-dir"]
+        self.run_words([*run, "job1", TRAIN, *flags, "--max-steps", "1", "--run-dir", "one"], "foreign")
+        before = self.tensors("foreign/one", 1)
+        done = self.run_words([*run, "job2", TRAIN, *flags, "--max-steps", "5", "--run-dir", "one"], "foreign", code=2)
+        self.assertIn("restart 1 of 1", done.stderr)
+        self.assertGreaterEqual(done.stderr.count("'one' holds the checkpoints of an earlier run"), 2)
+        self.assertEqual(os.listdir(self.path("foreign/one/checkpoints")), ["step-1"])
+        self.assertEqual(self.tensors("foreign/one", 1), before)
 
     def test_one_process_alone_gets_a_dated_folder_for_each_run(self):
         words = [TRAIN, "--recipe", "mlp", "--ranks", "1", "--global-batch", "64", "--data", self.data, "--json"]
@@ -182,10 +254,12 @@ class TrainTest(unittest.TestCase):
         self.run_words([TRAIN, *flags, "--max-steps", "1", "--run-dir", "runs/first"], "newest")
         self.run_words([TRAIN, "--resume", "--max-steps", "2"], "newest")
         self.assertTrue(os.path.exists(self.path("newest/runs/first/checkpoints/step-2")))
-        # A failed job's report holds the command of its ranks.
-        self.run_words([TRAIN, "--resume", "--recipe", "vit"], "newest", code=2)
+        # A failed job's report holds the command of its ranks: rank 0 cannot write its metrics.
+        os.remove(self.path("newest/runs/first/metrics.jsonl"))
+        os.mkdir(self.path("newest/runs/first/metrics.jsonl"))
+        self.run_words([TRAIN, "--resume", "--max-steps", "3"], "newest", code=1)
         with open(self.path("newest/runs/first/failure.json")) as f:
-            self.assertEqual(json.load(f)["command"][1:], ["--resume=runs/first", "--recipe", "vit"])
+            self.assertEqual(json.load(f)["command"][1:], ["--resume=runs/first", "--max-steps", "3"])
 
     def test_ranks_that_resume_from_different_checkpoints_name_both(self):
         """Oracle: closed form. Each rank is told another folder, as a rank is that could not read the newest checkpoint."""
@@ -326,6 +400,144 @@ class TrainTest(unittest.TestCase):
         self.assertLess(int(stopped.group(1)), 600)
         self.assertIn("going on to step 600, the earlier run's --max-steps", self.resume("term")[1])
         self.assertEqual(self.tensors("term", 600), self.tensors("whole-term", 600))
+
+    def interrupt(self, words, environment, folder):
+        """Sends SIGTERM once the run is under way; what it has printed."""
+        env = {k: v for k, v in os.environ.items() if not k.startswith("TRIREME_")} | environment
+        metrics = self.path(folder + "/my run/metrics.jsonl")
+        size = os.path.getsize(metrics) if os.path.exists(metrics) else 0
+        process = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.path(folder), env=env)
+        while process.poll() is None and not (os.path.exists(metrics) and os.path.getsize(metrics) > size):
+            pass
+        process.send_signal(signal.SIGTERM)
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 128 + signal.SIGTERM, err)
+        return out
+
+    def test_the_command_that_continues_can_be_pasted(self):
+        """Oracle: a shell in the same folder with the same environment, which must run it."""
+        bin_dir = os.path.dirname(TRAIN)
+        os.makedirs(self.path("paste"))
+        words = [TRAIN, "--data", self.data, "--recipe", "mlp", "--global-batch", "16", "--epochs", "10000", "--set", "log.every=1", "--run-dir",
+                 "my run"]
+        in_path = os.environ["PATH"] + os.pathsep + bin_dir
+        for environment, start in (({"PATH": in_path}, "trireme train"), ({}, TRIREME + " train"),
+                                   ({"TRIREME_CALLED_AS": "cd %s && ./trireme" % bin_dir}, "cd %s && ./trireme train" % bin_dir)):
+            with self.subTest(start=start):
+                out = self.interrupt(words, environment, "paste")
+                step, command = re.fullmatch(r"interrupted after step ([\d,]+); continue with: (.*)\n", out).groups()
+                self.assertEqual(command, start + " --resume 'my run'")
+                if "CALLED_AS" in str(environment):
+                    continue  # ./dev says so only where its own folder is the working one
+                step = int(step.replace(",", ""))
+                done = self.run_words(["sh", "-c", "%s --max-steps %d" % (command, step + 1)], "paste", environment=environment)
+                self.assertIn("resumed at step %d from" % step, done.stderr)
+                words = [TRAIN, "--resume", "my run", "--max-steps", "0"]
+
+    def pid_of_rank(self, rank, run_dir):
+        want = {b"RANK=%d" % rank, b"TRIREME_RUN_DIR=" + os.fsencode(run_dir)}
+        for pid in filter(str.isdigit, os.listdir("/proc")):
+            try:
+                with open("/proc/%s/environ" % pid, "rb") as f:
+                    if want <= set(f.read().split(b"\0")):
+                        return int(pid)
+            except OSError:  # ended meanwhile, or somebody else's
+                pass
+        self.fail("no rank %d of %s" % (rank, run_dir))
+
+    def test_a_second_signal_says_what_is_left(self):
+        """Oracle: the checkpoints on disk. Rank 1 is stopped, so that no step can end and nothing can be saved."""
+        flags = ["--recipe", "mlp", "--global-batch", "16", "--epochs", "10000", "--set", "log.every=1", "--set", "checkpoint.every_epochs=10000"]
+        self.train("lost", *flags, "--max-steps", "2")
+        for run, words, said in (("lost", ["--resume", self.path("lost"), "--max-steps", "0"], "the newest checkpoint is of step 2. Continue with: "),
+                                 ("lost-all", [*flags, "--run-dir", self.path("lost-all")], "nothing is left to continue")):
+            with self.subTest(run=run):
+                metrics = self.path(run + "/metrics.jsonl")
+                size = os.path.getsize(metrics) if os.path.exists(metrics) else 0
+                process = subprocess.Popen([TRAIN, "--data", self.data, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+                while process.poll() is None and not (os.path.exists(metrics) and os.path.getsize(metrics) > size):
+                    pass
+                os.kill(self.pid_of_rank(1, self.path(run)), signal.SIGSTOP)
+                process.send_signal(signal.SIGTERM)
+                for line in process.stderr:
+                    if "passed on to the ranks" in line:
+                        break
+                process.send_signal(signal.SIGTERM)
+                out, err = process.communicate(timeout=60)
+                self.assertEqual((process.returncode, out), (128 + signal.SIGTERM, ""), err)
+                self.assertIn("[train] killed before ", err)
+                self.assertIn(said, err)
+
+    def test_a_run_that_has_nothing_left_to_do_writes_nothing_twice(self):
+        self.train("finished", "--recipe", "mlp", "--global-batch", "64", "--epochs", "1")
+        with open(self.path("finished/metrics.jsonl"), "rb") as f:
+            metrics = f.read()
+        self.assertIn(b"test/accuracy", metrics)
+        first = json.loads(metrics.splitlines()[-1])
+        result, said = self.resume("finished")
+        self.assertIn("nothing is left to train", said)
+        self.assertEqual(result["test_accuracy"], first["test/accuracy"])
+        with open(self.path("finished/metrics.jsonl"), "rb") as f:
+            self.assertEqual(f.read(), metrics)
+
+    def screen(self, data):
+        """The lines that a terminal without end shows: carriage returns go back, \\033[K clears; what else is told to it is left out."""
+        lines = []
+        for line in re.sub(rb"\033\[\?7[lh]", b"", data).replace(b"\r\n", b"\n").split(b"\n"):
+            shown = b""
+            for piece in line.split(b"\r"):
+                shown = piece[3:] if piece.startswith(b"\033[K") else piece + shown[len(piece):]
+            lines.append(shown.decode().rstrip(" "))
+        return lines
+
+    def on_a_terminal(self, words):
+        """What they write to stderr, a terminal."""
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=theirs, cwd=self.folder.name)
+        os.close(theirs)
+        data = b""
+        try:
+            while piece := os.read(ours, 65536):
+                data += piece
+        except OSError:  # the last writer is gone
+            pass
+        os.close(ours)
+        self.assertEqual(process.wait(), 0, data)
+        return data
+
+    def test_the_progress_bar_is_redrawn_in_place_on_a_terminal(self):
+        """Oracle: what such a terminal shows, also with two ranks, whose stderr is the launcher's pipe. 2 epochs of 24 steps."""
+        words = [TRAIN, "--data", self.data, "--global-batch", "64", "--epochs", "2", "--set", "log.every=1"]
+        for ranks, text in (("1", "1 rank"), ("2", "2 ranks")):
+            with self.subTest(ranks=ranks):
+                data = self.on_a_terminal([*words, "--ranks", ranks, "--run-dir", "bar" + ranks])
+                shown = self.screen(data)
+                start = "training resnet (96,314 parameters) on %s, 1,501 images, steps 1 to 48; run folder bar%s" % (text, ranks)
+                self.assertEqual((shown[0], shown[-1]), (start, ""))
+                bar = r"\[#*\.*\] +\d+%  \d+:\d\d left  epoch [012]\.\d/2  loss .* images/s"
+                self.assertEqual(len(shown), 6, shown)
+                for line, pattern in zip(shown[1:5], (bar, r"step 24: test accuracy \d+\.\d\d %", bar, "step 48: test accuracy .*")):
+                    self.assertRegex(line, "^" + pattern + "$")
+                self.assertRegex(shown[3], r"^\[#{24}\] 100%  0:00 left  epoch 2\.0/2 ")
+                self.assertGreater(data.count(b"\r\033[K"), 2)
+
+    def test_elsewhere_the_progress_bar_is_lines(self):
+        done = self.run_words([TRAIN, "--data", self.data, "--recipe", "mlp", "--epochs", "1"], "no-bar")
+        self.assertNotRegex(done.stderr, r"[\r\033]")
+        self.assertRegex(done.stderr, r"\n\[#{24}\] 100%  0:00 left ")
+        self.assertRegex(done.stdout, r"run folder: runs/\d{8}-\d{6}-[0-9a-f]{12}\n$")
+
+    def test_the_document_shows_what_is_written(self):
+        """Oracle: the example in docs/formats.md, whose index and header do not depend on the images but for two checksums."""
+        self.train("document", "--recipe", "mlp", "--max-steps", "2")
+        with open(os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../docs/formats.md")) as f:
+            index, header = re.findall(r"```json\n(.*?)```", f.read().split("## Checkpoints")[1], re.S)[:2]
+        with open(self.path("document/checkpoints/step-2/index.json")) as f:
+            written = f.read()
+        self.assertEqual(*(re.sub('"xxh3_64": "[0-9a-f]{16}"', "", text) for text in (written, index)))
+        shard = self.tensors("document", 2)
+        size, = struct.unpack("<Q", shard[:8])
+        self.assertEqual(shard[8:8 + size].decode(), header.replace("\n", "").replace(" ", "").ljust(size))
 
     def test_python_safetensors_reads_the_checkpoint(self):
         self.train("shard", "--recipe", "mlp", "--max-steps", "2")
