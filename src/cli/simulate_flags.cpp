@@ -2,16 +2,10 @@
 
 #include <CLI/CLI.hpp>
 
-#include "base/nearest.h"
-#include "base/str.h"
-#include "trireme/base/error.h"
+#include "cli/flag_errors.h"
 
 namespace trireme::cli {
 namespace {
-
-[[noreturn]] void wrong_flag(const std::string& what) {
-  throw Error(ErrorKind::kConfig, str("[cli.simulate] ", what, " 'trireme simulate --help' lists all flags."));
-}
 
 void add_flags(CLI::App& app, SimulateRequest& request) {
   app.set_help_flag();
@@ -66,14 +60,12 @@ SimulateRequest parse_simulate_flags(const std::vector<std::string>& args) {
   try {
     app.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // CLI11 takes them from the back
   } catch (const CLI::ParseError& error) {
-    wrong_flag(str(error.what(), "."));
+    throw_flag_error(app, error, "cli.simulate", "trireme simulate");
   }
   if (request.help || app.remaining().empty()) return request;
   std::vector<std::string> known;
   for (const CLI::Option* option : app.get_options()) known.push_back("--" + option->get_lnames().front());
-  const std::string name = app.remaining().front().substr(0, app.remaining().front().find('='));
-  const std::string hint = did_you_mean(name, known);
-  wrong_flag(str("unknown flag '", name, "'", hint.empty() ? "." : hint));
+  throw_unknown_flag(app.remaining().front(), known, "cli.simulate", "trireme simulate");
 }
 
 const char* simulate_help() {
