@@ -61,8 +61,8 @@ constexpr std::array<FittedField, 8> kFitted{{
 
 DeviceDesc read_device(const JsonObject& at, const JsonObject& file) {
   std::vector<std::string> known{
-      "name",       "other_names",    "peak_flops",    "memory_bytes",       "memory_bandwidth",
-      "processors", "link_bandwidth", "nic_bandwidth", "devices_per_domain", "measured"};
+      "name",           "other_names",   "peak_flops",         "memory_bytes", "memory_bandwidth", "processors",
+      "link_bandwidth", "nic_bandwidth", "devices_per_domain", "measured",     "host_link"};
   for (const FittedField& f : kFitted) known.emplace_back(f.key);
   at.refuse_unknown_keys(known);
   DeviceDesc device;
@@ -80,6 +80,7 @@ DeviceDesc read_device(const JsonObject& at, const JsonObject& file) {
   device.processors = read_sourced(at, "processors", file);
   device.link_bandwidth = read_sourced(at, "link_bandwidth", file);
   device.nic_bandwidth = read_sourced(at, "nic_bandwidth", file);
+  if (at.has("host_link")) device.host_link = read_sourced(at, "host_link", file);
   device.devices_per_domain = static_cast<int>(at.integer("devices_per_domain", 1, 1 << 20));
   const bool low_precision = device.peak_flops.contains("fp8") || device.peak_flops.contains("fp4");
   for (const FittedField& f : kFitted) {
@@ -92,14 +93,24 @@ DeviceDesc read_device(const JsonObject& at, const JsonObject& file) {
 
 namespace {
 
+std::vector<Publication> read_publications(const JsonObject& holder) {
+  std::vector<Publication> publications;
+  for (const JsonObject& at : holder.objects("publications")) {
+    at.refuse_unknown_keys({"source", "note", "device"});
+    publications.push_back(
+        {.source = at.text("source"), .note = at.text_or("note", ""), .device = at.text_or("device", "")});
+  }
+  return publications;
+}
+
 ClusterDesc read_cluster(const JsonObject& at, const JsonObject& file) {
   at.refuse_unknown_keys({"name", "source", "publications", "hosts", "devices_per_host", "device", "host_network",
-                          "launch_seconds", "link_latency", "network_efficiency", "price_per_device_hour",
-                          "calibrated"});
+                          "launch_seconds", "link_latency", "network_efficiency", "devices_per_group",
+                          "group_bandwidth", "price_per_device_hour", "calibrated"});
   ClusterDesc cluster;
   cluster.name = at.text("name");
   cluster.source = at.text("source");
-  cluster.publications = at.texts("publications");
+  cluster.publications = read_publications(at);
   cluster.hosts = static_cast<int>(at.integer_or("hosts", 1, 1, 1 << 24));
   cluster.devices_per_host = static_cast<int>(at.integer("devices_per_host", 1, 1 << 20));
   cluster.device = at.text("device");
@@ -107,25 +118,60 @@ ClusterDesc read_cluster(const JsonObject& at, const JsonObject& file) {
   cluster.launch_seconds = read_sourced(at, "launch_seconds", file, true);
   cluster.link_latency = read_sourced(at, "link_latency", file, true);
   cluster.network_efficiency = read_sourced(at, "network_efficiency", file);
+  cluster.devices_per_group = static_cast<int>(at.integer_or("devices_per_group", 0, 0, 1 << 20));
+  if (cluster.devices_per_group > 0) cluster.group_bandwidth = read_sourced(at, "group_bandwidth", file);
   cluster.price_per_device_hour = at.number_or("price_per_device_hour", 0);
   cluster.calibrated = at.boolean_or("calibrated", false);
   return cluster;
 }
 
 SoftwareProfile read_software(const JsonObject& at, const JsonObject& file) {
-  at.refuse_unknown_keys({"name", "source", "fused_attention", "fused_loss", "compiled", "hides_gradients",
-                          "gradient_bytes", "attention_generation", "overlap", "framework_rate", "calibrated"});
+  at.refuse_unknown_keys({"name",
+                          "source",
+                          "publications",
+                          "fused_attention",
+                          "fused_loss",
+                          "compiled",
+                          "hides_gradients",
+                          "fused_norms",
+                          "hides_tensor_parallel",
+                          "splits_pipeline_messages",
+                          "sequence_parallel",
+                          "zero_stage",
+                          "selective_is_attention",
+                          "gradient_bytes",
+                          "attention_generation",
+                          "overlap",
+                          "framework_rate",
+                          "gather_share",
+                          "context_bytes",
+                          "full_precision_weights",
+                          "reports_process_memory",
+                          "gathered_layers",
+                          "calibrated"});
   SoftwareProfile profile;
   profile.name = at.text("name");
   profile.source = at.text("source");
+  profile.publications = read_publications(at);
   profile.fused_attention = at.boolean_or("fused_attention", profile.fused_attention);
   profile.fused_loss = at.boolean_or("fused_loss", profile.fused_loss);
   profile.compiled = at.boolean_or("compiled", profile.compiled);
   profile.hides_gradients = at.boolean_or("hides_gradients", profile.hides_gradients);
+  profile.fused_norms = at.boolean_or("fused_norms", profile.fused_norms);
+  profile.hides_tensor_parallel = at.boolean_or("hides_tensor_parallel", profile.hides_tensor_parallel);
+  profile.splits_pipeline_messages = at.boolean_or("splits_pipeline_messages", profile.splits_pipeline_messages);
+  profile.sequence_parallel = at.boolean_or("sequence_parallel", profile.sequence_parallel);
+  profile.zero_stage = static_cast<int>(at.integer_or("zero_stage", profile.zero_stage, 0, 3));
+  profile.selective_is_attention = at.boolean_or("selective_is_attention", profile.selective_is_attention);
   profile.gradient_bytes = at.number_or("gradient_bytes", profile.gradient_bytes);
   profile.attention_generation = read_sourced(at, "attention_generation", file);
   profile.overlap = read_sourced(at, "overlap", file, true);
   profile.framework_rate = read_sourced(at, "framework_rate", file);
+  profile.full_precision_weights = at.boolean_or("full_precision_weights", false);
+  profile.reports_process_memory = at.boolean_or("reports_process_memory", false);
+  profile.gathered_layers = at.number_or("gathered_layers", profile.gathered_layers);
+  profile.context_bytes = read_sourced(at, "context_bytes", file, true);
+  if (at.has("gather_share")) profile.gather_share = read_sourced(at, "gather_share", file);
   profile.calibrated = at.boolean_or("calibrated", false);
   return profile;
 }

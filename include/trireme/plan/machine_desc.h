@@ -27,6 +27,7 @@ struct DeviceDesc {
   Sourced processors;        ///< streaming multiprocessors or compute units: tiles that run at once
   Sourced link_bandwidth;    ///< inside a host, per device and direction, B/s
   Sourced nic_bandwidth;  ///< of the vendor's usual host, per device and direction, B/s: where a cluster does not say
+  Sourced host_link;      ///< between a device and its host's memory, one direction, B/s; 0 = not known
   int devices_per_domain = 8;  ///< devices that see each other over that link (72 in an NVL72 rack)
   // Fitted: fractions of the peaks above, and times.
   Sourced matmul_efficiency;
@@ -40,10 +41,18 @@ struct DeviceDesc {
   bool measured = false;             ///< false: "datasheet only", nothing fitted on runs of this device
 };
 
+/// What names a cluster or a software profile in a table of measurements: how the `source` column begins and, where one publication
+/// tells several apart, words of its `note`.
+struct Publication {
+  std::string source;
+  std::string note;    ///< empty: any
+  std::string device;  ///< beginning of the device's name; empty: any
+};
+
 struct ClusterDesc {
   std::string name;  ///< "selene", or "" for one described on the command line
   std::string source;
-  std::vector<std::string> publications;  ///< beginnings of the `source` column that mean this cluster
+  std::vector<Publication> publications;
   int hosts = 1;
   int devices_per_host = 8;
   std::string device;
@@ -52,6 +61,10 @@ struct ClusterDesc {
   Sourced launch_seconds;      ///< host time of one kernel launch
   Sourced link_latency;        ///< of one in-host collective inside a training step, s
   Sourced network_efficiency;  ///< of host_network
+  /// Where a host is several groups of devices with slower links between them: devices of a group, and the rate at which all links of
+  /// one group to the others carry a collective (takes the place of launch_seconds among the fitted three); 0 = one group.
+  int devices_per_group = 0;
+  Sourced group_bandwidth;
   double price_per_device_hour = 0;
   bool calibrated = false;
 };
@@ -60,15 +73,29 @@ struct ClusterDesc {
 struct SoftwareProfile {
   std::string name;  ///< "megatron-2021", "megatron-core-te", "fsdp2", "trireme", ...
   std::string source;
+  std::vector<Publication> publications;
   bool fused_attention = true;
   bool fused_loss = false;
-  bool compiled = false;         ///< torch.compile or a graph: fewer launches and passes
-  bool hides_gradients = false;  ///< gradient reduction runs beside backward
-  double gradient_bytes = 4;     ///< of one reduced gradient element
+  bool compiled = false;                  ///< torch.compile or a graph: fewer launches and passes
+  bool hides_gradients = false;           ///< gradient reduction runs beside backward
+  bool fused_norms = false;               ///< norm, bias, residual and rotary embedding in few kernels
+  bool hides_tensor_parallel = false;     ///< tensor-parallel collectives run in pieces beside their products
+  bool splits_pipeline_messages = false;  ///< each tensor-parallel rank sends its part only (scatter-gather)
+  bool sequence_parallel = false;         ///< the default where tp > 1
+  int zero_stage = 0;                     ///< the default where dp > 1
+  bool selective_is_attention =
+      true;  ///< what "selective" recomputes: the attention core, or most operators but products
+  bool full_precision_weights = false;  ///< kept weights are fp32 and have no second master copy
+  bool reports_process_memory = false;  ///< memory in its publications is of the whole process, in GB
+  double gathered_layers = 2;           ///< ZeRO-3: layers whose whole weights a rank holds at a time
+  double gradient_bytes = 4;            ///< of one reduced gradient element
   // Fitted: the three of a profile.
   Sourced attention_generation;  ///< factor on attention_efficiency
   Sourced overlap;               ///< share of hideable communication that is hidden
   Sourced framework_rate;        ///< factor on the rate of everything
+  Sourced
+      gather_share;  ///< ZeRO-3 only, in place of attention_generation: of the network's rate that its gathers reach
+  Sourced context_bytes;  ///< memory of a process beyond its tensors: context, libraries' buffers, unused cache
   bool calibrated = false;
 };
 

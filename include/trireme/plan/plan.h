@@ -19,7 +19,10 @@ struct Training {
   int64_t sequence = 0;            ///< tokens of a sample
   std::string precision = "bf16";  ///< of products: fp32, tf32, fp16, bf16, fp8, fp4
   double gradient_bytes = 4;       ///< of an accumulated gradient element
-  double optimizer_bytes = 12;     ///< of state per parameter: fp32 master and two moments of Adam
+  double gather_bytes = 2;         ///< of a weight that ZeRO-3 gathers
+  double weight_bytes = 0;        ///< of a weight that is kept; 0 = as wide as the precision (2, or 4 in fp32 and tf32)
+  double accumulation_bytes = 0;  ///< of a second gradient buffer that no stage of ZeRO splits
+  double optimizer_bytes = 12;    ///< of state per parameter: fp32 master and two moments of Adam
   std::string optimizer = "adam";
   bool frozen_base = false;  ///< low-rank adapters: no weight gradients of the model itself
 };
@@ -31,9 +34,11 @@ struct Plan {
   int64_t virtual_stages = 1;  ///< model chunks of one pipeline rank
   std::string schedule = "1f1b";
   Recompute recompute = Recompute::kNone;
-  int zero_stage = 0;       ///< 0 none, 1 optimizer, 2 + gradients, 3 + weights
-  int64_t shard_ranks = 0;  ///< stage 3: ranks that share one copy (hybrid shard); 0 = all of dp
+  double recompute_share = 1;  ///< of the layers to which `recompute` applies (Megatron's recompute-num-layers)
+  int zero_stage = 0;          ///< 0 none, 1 optimizer, 2 + gradients, 3 + weights
+  int64_t shard_ranks = 0;     ///< stage 3: ranks that share one copy (hybrid shard); 0 = all of dp
   bool sequence_parallel = false;
+  bool offload_activations = false;  ///< to the host's memory between forward and backward
   bool offload_optimizer = false;
   int64_t bucket_bytes = 25 << 20;
 };

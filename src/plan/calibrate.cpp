@@ -1,0 +1,302 @@
+#include "plan/calibrate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "base/str.h"
+
+namespace trireme::plan {
+
+namespace {
+
+constexpr double kScale = 0.05;    // errors far above this count linearly
+constexpr double kRidge = 0.002;   // weight of one knob's distance from its neutral start, against 1 for a table
+constexpr size_t kMostRows = 150;  // of one table in a fit
+
+struct DeviceField {
+  const char* name;
+  Sourced DeviceDesc::* field;
+  double low, high, neutral;
+};
+constexpr DeviceField kDeviceFields[] = {
+    {"matmul_efficiency", &DeviceDesc::matmul_efficiency, 0.3, 0.98, 0.65},
+    {"matmul_half_depth", &DeviceDesc::matmul_half_depth, 10, 300, 100},
+    {"memory_efficiency", &DeviceDesc::memory_efficiency, 0.4, 0.98, 0.8},
+    {"attention_efficiency", &DeviceDesc::attention_efficiency, 0.05, 0.7, 0.25},
+    {"batched_efficiency", &DeviceDesc::batched_efficiency, 0.1, 1.5, 0.7},
+    {"low_precision_efficiency", &DeviceDesc::low_precision_efficiency, 0.2, 0.9, 0.55},
+    {"link_efficiency", &DeviceDesc::link_efficiency, 0.2, 0.95, 0.8},
+};
+struct ClusterField {
+  const char* name;
+  Sourced ClusterDesc::* field;
+  double low, high, neutral;
+};
+constexpr ClusterField kClusterFields[] = {
+    {"launch_seconds", &ClusterDesc::launch_seconds, 4e-6, 4e-5, 18e-6},
+    {"link_latency", &ClusterDesc::link_latency, 5e-6, 3e-4, 45e-6},
+    {"network_efficiency", &ClusterDesc::network_efficiency, 0.05, 1, 0.8},
+};
+struct SoftwareField {
+  const char* name;
+  Sourced SoftwareProfile::* field;
+  double low, high, neutral;
+};
+constexpr SoftwareField kSoftwareFields[] = {
+    {"attention_generation", &SoftwareProfile::attention_generation, 0.8, 3.2, 1},
+    {"overlap", &SoftwareProfile::overlap, 0.1, 0.98, 0.7},
+    {"framework_rate", &SoftwareProfile::framework_rate, 0.7, 1.3, 1},
+};
+
+void add(std::vector<Knob>& knobs, std::string name, Sourced& value, double low, double high) {
+  if (value.value <= 0) return;
+  Knob knob;
+  knob.name = std::move(name);
+  knob.places = {&value.value};
+  knob.low = low;
+  knob.high = high;
+  knob.value = value.value;
+  knobs.push_back(std::move(knob));
+}
+
+double neutral_of(const std::string& name) {
+  const std::string field = name.substr(name.rfind(':') + 1);
+  for (const DeviceField& f : kDeviceFields) {
+    if (field == f.name) return f.neutral;
+  }
+  for (const ClusterField& f : kClusterFields) {
+    if (field == f.name) return f.neutral;
+  }
+  for (const SoftwareField& f : kSoftwareFields) {
+    if (field == f.name) return f.neutral;
+  }
+  return field == "group_bandwidth" ? 170e9 : 0;
+}
+
+std::string owner_of(const Case& row) { return row.publisher.substr(0, row.publisher.find('/')); }
+
+/// Seconds that the catalog predicts for rows again and again, the model's numbers kept.
+class Predictor {
+ public:
+  Predictor(const Catalog& catalog, const std::vector<const ScoredRow*>& rows) : catalog_(catalog), rows_(rows) {
+    models_.reserve(rows.size());
+    for (const ScoredRow* row : rows) models_.push_back(numbers_of(row->from.model));
+  }
+  [[nodiscard]] double error(size_t i) const {
+    const Case& c = rows_[i]->from;
+    const MachineCatalog& m = catalog_.machines;
+    const MachineNumbers hw =
+        numbers_of(m.devices[c.device], m.clusters[std::max(0, c.cluster)], m.software[std::max(0, c.software)],
+                   c.training, static_cast<int>(c.gpus_per_host));
+    return step_time(models_[i], hw, numbers_of(c.training), c.plan).total() / c.seconds;
+  }
+
+ private:
+  const Catalog& catalog_;
+  const std::vector<const ScoredRow*>& rows_;
+  std::vector<ModelNumbers> models_;
+};
+
+/// The rows of a fit and their weights: each table alike.
+struct Sample {
+  std::vector<const ScoredRow*> rows;
+  std::vector<double> weights;
+};
+Sample sample(const std::vector<ScoredFile>& all, const std::function<bool(const ScoredRow&)>& take) {
+  Sample out;
+  for (const ScoredFile& file : all) {
+    std::vector<const ScoredRow*> taken;
+    for (const ScoredRow* row : comparable(file.rows)) {
+      if (take(*row)) taken.push_back(row);
+    }
+    const std::vector<const ScoredRow*> some = spread(taken, kMostRows);
+    for (const ScoredRow* row : some) {
+      out.rows.push_back(row);
+      out.weights.push_back(1.0 / static_cast<double>(some.size()));
+    }
+  }
+  return out;
+}
+
+void reset_cluster(ClusterDesc& cluster) {
+  for (const ClusterField& f : kClusterFields) (cluster.*f.field).value = f.neutral;
+  if (cluster.devices_per_group > 0) cluster.group_bandwidth.value = 170e9;
+}
+
+const char* size_class(const Case& row) {
+  const double parameters = static_cast<double>(total_parameters(row.model));
+  return parameters < 1e9    ? "models below 1 billion"
+         : parameters < 1e10 ? "models of 1 to 10 billion"
+         : parameters < 1e11 ? "models of 10 to 100 billion"
+                             : "models above 100 billion";
+}
+
+}  // namespace
+
+std::vector<const ScoredRow*> comparable(const std::vector<ScoredRow>& rows) {
+  std::vector<const ScoredRow*> out;
+  for (const ScoredRow& row : rows) {
+    if (row.readable && row.refused.empty() && row.from.seconds > 0) out.push_back(&row);
+  }
+  return out;
+}
+
+std::vector<const ScoredRow*> spread(const std::vector<const ScoredRow*>& rows, size_t most) {
+  if (rows.size() <= most) return rows;
+  std::vector<const ScoredRow*> out;
+  for (size_t i = 0; i < most; ++i) out.push_back(rows[(2 * i + 1) * rows.size() / (2 * most)]);
+  return out;
+}
+
+double mape_under(const std::vector<const ScoredRow*>& rows, const Catalog& catalog) {
+  if (rows.empty()) return 0;
+  const Predictor predictor(catalog, rows);
+  double sum = 0;
+  for (size_t i = 0; i < rows.size(); ++i) sum += std::abs(predictor.error(i) - 1);
+  return sum / static_cast<double>(rows.size());
+}
+
+std::vector<Knob> knobs_for(MachineCatalog& machines, const std::vector<const ScoredRow*>& rows,
+                            const KnobChoice& choice) {
+  std::set<int> devices, clusters, software;
+  for (const ScoredRow* row : rows) {
+    devices.insert(row->from.device);
+    if (row->from.cluster >= 0) clusters.insert(row->from.cluster);
+    if (row->from.software >= 0) software.insert(row->from.software);
+  }
+  std::vector<Knob> knobs;
+  if (choice.devices) {
+    for (const int i : devices) {
+      DeviceDesc& device = machines.devices[i];
+      for (const DeviceField& f : kDeviceFields) {
+        Sourced& value = device.*f.field;
+        // The same value with the same origin: one device type in two sizes.
+        const auto twin = std::find_if(knobs.begin(), knobs.end(), [&](const Knob& knob) {
+          return knob.name.ends_with(str(":", f.name)) && knob.value == value.value &&
+                 std::any_of(devices.begin(), devices.end(), [&](int other) {
+                   const DeviceDesc& d = machines.devices[other];
+                   return other != i && &(d.*f.field).value == knob.places[0] && (d.*f.field).source == value.source &&
+                          d.processors.value == device.processors.value;
+                 });
+        });
+        if (twin != knobs.end())
+          twin->places.push_back(&value.value);
+        else
+          add(knobs, str("device:", device.name, ":", f.name), value, f.low, f.high);
+      }
+    }
+  }
+  if (choice.clusters) {
+    for (const int i : clusters) {
+      ClusterDesc& cluster = machines.clusters[i];
+      for (const ClusterField& f : kClusterFields) {
+        if (cluster.devices_per_group > 0 && f.field == &ClusterDesc::launch_seconds) continue;
+        add(knobs, str("cluster:", cluster.name, ":", f.name), cluster.*f.field, f.low, f.high);
+      }
+      if (cluster.devices_per_group > 0)
+        add(knobs, str("cluster:", cluster.name, ":group_bandwidth"), cluster.group_bandwidth, 3e10, 1e12);
+    }
+  }
+  if (choice.software) {
+    for (const int i : software) {
+      SoftwareProfile& profile = machines.software[i];
+      for (const SoftwareField& f : kSoftwareFields)
+        add(knobs, str("software:", profile.name, ":", f.name), profile.*f.field, f.low, f.high);
+    }
+  }
+  return knobs;
+}
+
+void refit(Catalog& catalog, std::vector<Knob>& knobs, const std::vector<const ScoredRow*>& rows,
+           const std::vector<double>& weights) {
+  const Predictor predictor(catalog, rows);
+  std::vector<double> all = weights, neutral;
+  for (Knob& knob : knobs) {
+    all.push_back(kRidge);
+    neutral.push_back(neutral_of(knob.name));
+    knob.set(neutral.back());
+  }
+  fit(knobs, all, kScale, [&](std::vector<double>& out) {
+    for (size_t i = 0; i < rows.size(); ++i) out[i] = std::log(predictor.error(i));
+    for (size_t i = 0; i < knobs.size(); ++i) out[rows.size() + i] = 0.1 * std::log(knobs[i].value / neutral[i]);
+  });
+}
+
+Calibration calibrate(const std::vector<ScoredFile>& all, size_t at, const Catalog& shipped, int number) {
+  Calibration result;
+  const std::vector<const ScoredRow*> mine = comparable(all[at].rows);
+  if (mine.empty()) return result;
+  std::set<int> clusters;
+  std::set<std::string> owners;
+  for (const ScoredRow* row : mine) {
+    clusters.insert(row->from.cluster);
+    owners.insert(owner_of(row->from));
+  }
+  Catalog catalog = shipped;
+  const Sample others = sample(all, [&](const ScoredRow& row) {
+    return !clusters.contains(row.from.cluster) && !owners.contains(owner_of(row.from));
+  });
+  result.others = static_cast<int>(others.rows.size());
+  if (!others.rows.empty()) {
+    std::vector<Knob> knobs = knobs_for(catalog.machines, others.rows, {});
+    refit(catalog, knobs, others.rows, others.weights);
+    // Software belongs to no cluster: what the left-out rows' profiles were shipped with stays.
+    catalog.machines.software = shipped.machines.software;
+  }
+  for (const int i : clusters) {
+    if (i >= 0) reset_cluster(catalog.machines.clusters[i]);
+  }
+  const std::vector<const ScoredRow*> chosen = spread(mine, static_cast<size_t>(std::max(1, number)));
+  std::vector<const ScoredRow*> rest;
+  for (const ScoredRow* row : mine) {
+    if (std::find(chosen.begin(), chosen.end(), row) == chosen.end())
+      rest.push_back(row);
+    else
+      result.lines.push_back(row->line);
+  }
+  result.rest = static_cast<int>(rest.size());
+  result.shipped = mape_under(rest, shipped);
+  result.unknown = mape_under(rest, catalog);
+  std::vector<Knob> knobs =
+      knobs_for(catalog.machines, chosen, {.devices = false, .clusters = true, .software = false});
+  refit(catalog, knobs, chosen, std::vector<double>(chosen.size(), 1.0 / static_cast<double>(chosen.size())));
+  result.calibrated = mape_under(rest, catalog);
+  return result;
+}
+
+std::vector<Fold> cross_validate(const std::vector<ScoredFile>& all, const Catalog& shipped) {
+  std::map<std::string, std::vector<const ScoredRow*>> publishers, sizes;
+  for (const ScoredFile& file : all) {
+    for (const ScoredRow* row : comparable(file.rows)) {
+      publishers[owner_of(row->from)].push_back(row);
+      sizes[size_class(row->from)].push_back(row);
+    }
+  }
+  std::vector<Fold> folds;
+  const auto run = [&](const std::string& name, const std::vector<const ScoredRow*>& rows, bool by_publisher) {
+    Fold fold{.name = name, .rows = static_cast<int>(rows.size()), .fitted = mape_under(rows, shipped), .left_out = 0};
+    const std::set<const ScoredRow*> left_out(rows.begin(), rows.end());
+    Catalog catalog = shipped;
+    const Sample others = sample(all, [&](const ScoredRow& row) { return !left_out.contains(&row); });
+    if (others.rows.empty()) return;
+    std::vector<Knob> knobs = knobs_for(catalog.machines, others.rows, {});
+    refit(catalog, knobs, others.rows, others.weights);
+    if (by_publisher) {
+      for (const ScoredRow* row : rows) {
+        const bool known = std::any_of(others.rows.begin(), others.rows.end(), [&](const ScoredRow* other) {
+          return other->from.cluster == row->from.cluster;
+        });
+        if (!known && row->from.cluster >= 0) reset_cluster(catalog.machines.clusters[row->from.cluster]);
+      }
+    }
+    fold.left_out = mape_under(rows, catalog);
+    folds.push_back(fold);
+  };
+  for (const auto& [name, rows] : publishers) run(name, rows, true);
+  for (const auto& [name, rows] : sizes) run(name, rows, false);
+  return folds;
+}
+
+}  // namespace trireme::plan

@@ -1,0 +1,75 @@
+#include <cmath>
+
+#include "base/str.h"
+#include "plan/numbers.h"
+
+namespace trireme::plan {
+
+namespace {
+bool divides(double part, double whole) { return part >= 1 && std::fmod(whole, part) == 0; }
+}  // namespace
+
+PlanFault check_plan(const ModelNumbers& model, const TrainingNumbers& training, const Plan& plan) {
+  const double dp = plan.dp, tp = plan.tp, pp = plan.pp, cp = plan.cp, ep = plan.ep, v = plan.virtual_stages,
+               b = plan.micro_batch;
+  if (dp < 1 || tp < 1 || pp < 1 || cp < 1 || ep < 1 || v < 1 || b < 1) return PlanFault::kDegree;
+  if (training.global_batch < 1 || !divides(b * dp, training.global_batch)) return PlanFault::kBatch;
+  if (!divides(cp, training.sequence) || (plan.sequence_parallel && !divides(tp * cp, training.sequence)))
+    return PlanFault::kSequence;
+  if (model.positions > 0 && training.sequence > model.positions) return PlanFault::kPosition;
+  bool experts = false;
+  for (int i = 0; i < model.num_kinds; ++i) {
+    const LayerNumbers& layer = model.kinds[i];
+    if (!divides(tp, layer.heads)) return PlanFault::kHeads;
+    if (layer.ffn > 0 && !divides(tp, layer.ffn)) return PlanFault::kWidth;
+    if (layer.experts > 0) {
+      experts = true;
+      if (!divides(ep, layer.experts) || !divides(ep, dp * cp * tp)) return PlanFault::kExperts;
+    }
+  }
+  if (ep > 1 && !experts) return PlanFault::kExperts;
+  if (model.layers < pp * v) return PlanFault::kLayers;
+  if (v > 1 && (pp < 2 || std::fmod(training.global_batch / (b * dp), pp) != 0)) return PlanFault::kInterleaving;
+  if (plan.shard_ranks > 0 && !divides(static_cast<double>(plan.shard_ranks), dp * cp)) return PlanFault::kShards;
+  return PlanFault::kNone;
+}
+
+std::string text_of(PlanFault fault, const ModelNumbers& model, const TrainingNumbers& training, const Plan& plan) {
+  const LayerNumbers& layer = model.kinds[0];
+  switch (fault) {
+    case PlanFault::kNone:
+      return "";
+    case PlanFault::kDegree:
+      return str("degrees dp ", plan.dp, ", tp ", plan.tp, ", pp ", plan.pp, ", cp ", plan.cp, ", ep ", plan.ep,
+                 ", virtual stages ", plan.virtual_stages, ", micro-batch ", plan.micro_batch,
+                 ": each must be at least 1");
+    case PlanFault::kBatch:
+      return str("global batch ", training.global_batch, " is no multiple of micro-batch ", plan.micro_batch, " x dp ",
+                 plan.dp);
+    case PlanFault::kHeads:
+      return str(layer.heads, " heads are no multiple of tp ", plan.tp);
+    case PlanFault::kWidth:
+      return str("feed-forward width ", layer.ffn, " is no multiple of tp ", plan.tp);
+    case PlanFault::kLayers:
+      return str(model.layers, " layers are fewer than pp ", plan.pp, " x ", plan.virtual_stages, " virtual stages");
+    case PlanFault::kInterleaving:
+      return plan.pp < 2 ? str(plan.virtual_stages, " virtual stages need a pipeline, and pp is 1")
+                         : str("interleaving needs micro-steps that are a multiple of pp ", plan.pp, "; there are ",
+                               training.global_batch / static_cast<double>(plan.micro_batch * plan.dp));
+    case PlanFault::kSequence:
+      return str("sequence length ", training.sequence, " is no multiple of cp ", plan.cp,
+                 plan.sequence_parallel ? str(" x tp ", plan.tp) : "");
+    case PlanFault::kExperts:
+      return str("ep ", plan.ep, " must divide both the ",
+                 layer.experts > 0 ? layer.experts : model.kinds[std::max(0, model.num_kinds - 1)].experts,
+                 " experts of a layer and dp x cp x tp = ", plan.dp * plan.cp * plan.tp);
+    case PlanFault::kShards:
+      return str("dp x cp = ", plan.dp * plan.cp, " is no multiple of ", plan.shard_ranks,
+                 " ranks that share one copy");
+    case PlanFault::kPosition:
+      return str("sequence length ", training.sequence, " is longer than the model's ", model.positions, " positions");
+  }
+  return "";
+}
+
+}  // namespace trireme::plan

@@ -1,0 +1,112 @@
+#include "plan/fit.h"
+
+#include <algorithm>
+#include <cmath>
+
+namespace trireme::plan {
+
+namespace {
+
+/// Solves a x = b for a symmetric positive definite matrix by Cholesky; false where it is none.
+bool solve(std::vector<double> a, std::vector<double> b, size_t n, std::vector<double>& x) {
+  for (size_t i = 0; i < n; ++i) {
+    for (size_t j = 0; j <= i; ++j) {
+      double sum = a[i * n + j];
+      for (size_t k = 0; k < j; ++k) sum -= a[i * n + k] * a[j * n + k];
+      if (i == j) {
+        if (sum <= 0) return false;
+        a[i * n + i] = std::sqrt(sum);
+      } else {
+        a[i * n + j] = sum / a[j * n + j];
+      }
+    }
+  }
+  for (size_t i = 0; i < n; ++i) {
+    for (size_t k = 0; k < i; ++k) b[i] -= a[i * n + k] * b[k];
+    b[i] /= a[i * n + i];
+  }
+  for (size_t i = n; i-- > 0;) {
+    for (size_t k = i + 1; k < n; ++k) b[i] -= a[k * n + i] * b[k];
+    b[i] /= a[i * n + i];
+  }
+  x = b;
+  return true;
+}
+
+}  // namespace
+
+double fit(std::vector<Knob>& knobs, const std::vector<double>& weights, double scale,
+           const std::function<void(std::vector<double>&)>& residuals, int steps) {
+  const size_t n = knobs.size(), rows = weights.size();
+  std::vector<double> at(n), now(rows), moved(rows), slopes(rows * n), step;
+  const auto apply = [&](const std::vector<double>& x) {
+    for (size_t i = 0; i < n; ++i) knobs[i].set(std::exp(x[i]));
+  };
+  const auto clamp = [&](std::vector<double>& x) {
+    for (size_t i = 0; i < n; ++i) x[i] = std::clamp(x[i], std::log(knobs[i].low), std::log(knobs[i].high));
+  };
+  const auto cost = [&](const std::vector<double>& r) {
+    double sum = 0;
+    for (size_t i = 0; i < rows; ++i) {
+      const double u = r[i] / scale;
+      sum += weights[i] * 2 * (std::sqrt(1 + u * u) - 1);
+    }
+    return sum;
+  };
+  for (size_t i = 0; i < n; ++i) at[i] = std::log(std::max(knobs[i].value, 1e-300));
+  clamp(at);
+  apply(at);
+  residuals(now);
+  double best = cost(now), damping = 1e-3;
+  for (int turn = 0; turn < steps && n > 0; ++turn) {
+    for (size_t j = 0; j < n; ++j) {
+      std::vector<double> x = at;
+      const double forward = x[j] + 1e-3 <= std::log(knobs[j].high) ? 1e-3 : -1e-3;
+      x[j] += forward;
+      apply(x);
+      residuals(moved);
+      for (size_t i = 0; i < rows; ++i) slopes[i * n + j] = (moved[i] - now[i]) / forward;
+    }
+    std::vector<double> normal(n * n, 0), right(n, 0);
+    for (size_t i = 0; i < rows; ++i) {
+      const double u = now[i] / scale, w = weights[i] / std::sqrt(1 + u * u);
+      for (size_t j = 0; j < n; ++j) {
+        const double wj = w * slopes[i * n + j];
+        right[j] -= wj * now[i];
+        for (size_t k = 0; k <= j; ++k) normal[j * n + k] += wj * slopes[i * n + k];
+      }
+    }
+    for (size_t j = 0; j < n; ++j) {
+      for (size_t k = j + 1; k < n; ++k) normal[j * n + k] = normal[k * n + j];
+    }
+    bool better = false;
+    for (int tries = 0; tries < 8 && !better; ++tries) {
+      std::vector<double> damped = normal;
+      for (size_t j = 0; j < n; ++j) damped[j * n + j] += damping * (normal[j * n + j] + 1e-9) + 1e-12;
+      if (solve(damped, right, n, step)) {
+        std::vector<double> x = at;
+        for (size_t j = 0; j < n; ++j) x[j] += std::clamp(step[j], -0.5, 0.5);
+        clamp(x);
+        apply(x);
+        residuals(moved);
+        const double next = cost(moved);
+        if (next < best) {
+          better = true;
+          const double gain = best - next;
+          best = next;
+          at = x;
+          now = moved;
+          damping = std::max(damping / 5, 1e-9);
+          if (gain < 1e-7 * best) turn = steps;
+          break;
+        }
+      }
+      damping *= 6;
+    }
+    if (!better) break;
+  }
+  apply(at);
+  return best;
+}
+
+}  // namespace trireme::plan
