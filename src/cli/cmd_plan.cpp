@@ -13,6 +13,7 @@ namespace trireme::cli {
 namespace {
 
 constexpr Command kParts[] = {
+    {"estimate-memory", "say whether a model fits, and what is the least that must change", &cmd_plan_memory},
     {"score", "predict tables of published measurements and say how far off", &cmd_plan_score},
 };
 
@@ -24,11 +25,16 @@ int cmd_plan(const std::vector<std::string>& args) {
     if (name == part.name) return part.main({args.begin() + 1, args.end()});
   }
   if (name == "--help" || name == "-h") {
-    std::fputs("usage: trireme plan PART [ARGUMENTS]\n\nparts:\n", stdout);
-    for (const Command& part : kParts) std::printf("  %-12s%s\n", part.name, part.summary);
-    std::fputs("\n'trireme plan PART --help' tells about one. docs/planner.md derives every number.\n", stdout);
-    return args.empty() ? exit_code(ErrorKind::kConfig) : 0;
+    std::fputs(
+        "usage: trireme plan --model M --cluster C --global-batch N [FLAGS]   search for the fastest plan\n"
+        "       trireme plan PART [ARGUMENTS]\n\nparts:\n",
+        stdout);
+    for (const Command& part : kParts) std::printf("  %-16s%s\n", part.name, part.summary);
+    std::fputs("\n'trireme plan PART --help' tells about one.\n\n", stdout);
+    if (args.empty()) return exit_code(ErrorKind::kConfig);
+    return cmd_plan_search(args);
   }
+  if (name.starts_with("-")) return cmd_plan_search(args);
   std::vector<std::string> known;
   for (const Command& part : kParts) known.emplace_back(part.name);
   const std::string hint = did_you_mean(name, known);

@@ -1,0 +1,32 @@
+// The flags that say what is to be trained on what: shared by the parts of `trireme plan` and by `trireme simulate`.
+#pragma once
+
+#include <string>
+
+#include "trireme/plan/plan.h"
+
+namespace CLI {
+class App;
+}
+
+namespace trireme::cli {
+
+struct PlanFlags {
+  std::string model, cluster, software = "default", precision = "bf16", like;
+  int64_t global_batch = 0, sequence = 0;
+};
+void add_plan_flags(CLI::App& app, PlanFlags& flags);
+
+struct PlanInputs {
+  plan::ModelDesc model;
+  plan::Machine machine;
+  plan::Training training;
+  int64_t devices = 1;
+};
+/// Reads the files that the flags name. kConfig or kUnsupported with flag or file, and what to do.
+[[nodiscard]] PlanInputs read_plan_inputs(const PlanFlags& flags);
+
+/// "llama-3-70b (70.6 B parameters, 80 layers) on 16 x 8 x H100, ..."
+[[nodiscard]] std::string describe(const PlanInputs& inputs);
+
+}  // namespace trireme::cli

@@ -1,0 +1,132 @@
+#include "plan/plan_text.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+
+#include "base/str.h"
+
+namespace trireme::plan {
+namespace {
+
+std::string formatted(const char* format, double value, const char* unit) {
+  char text[64];
+  std::snprintf(text, sizeof(text), format, value, unit);
+  return text;
+}
+
+/// Three digits, and the unit.
+std::string three_digits(double value, const char* unit) {
+  return formatted(value >= 99.95 ? "%.0f %s" : value >= 9.995 ? "%.1f %s" : "%.2f %s", value, unit);
+}
+
+}  // namespace
+
+const char* to_string(Recompute recompute) {
+  switch (recompute) {
+    case Recompute::kNone:
+      return "none";
+    case Recompute::kSelective:
+      return "selective";
+    case Recompute::kSelectiveOperators:
+      return "selective_op";
+    case Recompute::kSelectiveLayers:
+      return "selective_layer";
+    case Recompute::kFull:
+      return "full";
+  }
+  return "";
+}
+
+std::string describe(const Plan& plan) {
+  std::string text = str("dp ", plan.dp);
+  const auto add = [&text](const char* name, int64_t degree) {
+    if (degree > 1) text += str("  ", name, " ", degree);
+  };
+  add("tp", plan.tp);
+  add("pp", plan.pp);
+  add("cp", plan.cp);
+  add("ep", plan.ep);
+  text += str("  micro-batch ", plan.micro_batch);
+  if (plan.pp > 1)
+    text += plan.virtual_stages > 1 ? str("  interleaved x ", plan.virtual_stages) : str("  ", plan.schedule);
+  text += str("  recompute ", to_string(plan.recompute));
+  if (plan.dp * plan.cp > 1) text += str("  ZeRO ", plan.zero_stage);
+  return text;
+}
+
+std::vector<std::string> changes(const Plan& from, const Plan& to) {
+  std::vector<std::string> all;
+  const auto compare = [&all](const char* name, int64_t was, int64_t is) {
+    if (was != is) all.push_back(str(name, " ", is, " instead of ", was));
+  };
+  compare("dp", from.dp, to.dp);
+  compare("tp", from.tp, to.tp);
+  compare("pp", from.pp, to.pp);
+  compare("cp", from.cp, to.cp);
+  compare("ep", from.ep, to.ep);
+  compare("micro-batch", from.micro_batch, to.micro_batch);
+  compare("virtual stages", from.virtual_stages, to.virtual_stages);
+  compare("ZeRO", from.zero_stage, to.zero_stage);
+  if (from.recompute != to.recompute) {
+    all.push_back(str("recompute ", to_string(to.recompute), " instead of ", to_string(from.recompute)));
+  }
+  return all;
+}
+
+std::vector<NamedSeconds> named(const TimeParts& t) {
+  return {{"matrix products", t.matmul},
+          {"attention", t.attention},
+          {"element-wise", t.elementwise},
+          {"recomputation", t.recompute},
+          {"tensor-parallel collectives", t.tensor_parallel},
+          {"expert all-to-all", t.expert_parallel},
+          {"context-parallel exchange", t.context_parallel},
+          {"kernel launches", t.launch},
+          {"embedding, head and loss", t.head},
+          {"pipeline bubble", t.bubble},
+          {"pipeline sends", t.pipeline},
+          {"data-parallel gradients", t.gradients},
+          {"weight gather", t.gather},
+          {"optimizer", t.optimizer},
+          {"fixed", t.fixed}};
+}
+
+std::string why_slower(const TimeParts& slower, const TimeParts& faster) {
+  std::vector<NamedSeconds> difference = named(slower);
+  const std::vector<NamedSeconds> base = named(faster);
+  for (size_t i = 0; i < difference.size(); ++i) difference[i].seconds -= base[i].seconds;
+  std::stable_sort(difference.begin(), difference.end(),
+                   [](const auto& a, const auto& b) { return std::abs(a.seconds) > std::abs(b.seconds); });
+  const double total = std::abs(slower.total() - faster.total());
+  std::vector<std::string> words;
+  for (const NamedSeconds& part : difference) {
+    // Three parts say it; those under a tenth of the difference say nothing.
+    if (words.size() == 3 || std::abs(part.seconds) <= 0.1 * total || part.seconds == 0) break;
+    words.push_back(str(part.name, part.seconds > 0 ? " +" : " -", seconds_text(std::abs(part.seconds))));
+  }
+  return words.empty() ? "no part differs by much" : join(words);
+}
+
+std::string bytes_text(double bytes) {
+  const char* const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  int unit = 0;
+  while (bytes >= 1023.5 && unit < 5) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? formatted("%.0f %s", bytes, units[0]) : three_digits(bytes, units[unit]);
+}
+
+std::string seconds_text(double seconds) {
+  if (seconds >= 1) return three_digits(seconds, "s");
+  return seconds >= 1e-3 ? three_digits(seconds * 1e3, "ms") : three_digits(seconds * 1e6, "us");
+}
+
+std::string count_text(double number) {
+  if (number >= 999.5e9) return three_digits(number / 1e12, "T");
+  if (number >= 999.5e6) return three_digits(number / 1e9, "B");
+  return number >= 999.5e3 ? three_digits(number / 1e6, "M") : formatted("%.0f%s", number, "");
+}
+
+}  // namespace trireme::plan
