@@ -18,7 +18,7 @@ _trireme() {
     # Programs named trireme-X, beside trireme or in PATH, are commands as well.
     local external
     external=$(compgen -c trireme- | sed 's/^trireme-//' | sort -u)
-    mapfile -t COMPREPLY < <(compgen -W "run train bench simulate completion --help --version $external" -- "$current")
+    mapfile -t COMPREPLY < <(compgen -W "run train bench plan simulate completion --help --version $external" -- "$current")
     return
   fi
   case ${COMP_WORDS[1]} in
@@ -41,6 +41,14 @@ _trireme() {
           fi
           ;;
       esac
+      return
+      ;;
+    plan)
+      if ((COMP_CWORD == 2)); then
+        mapfile -t COMPREPLY < <(compgen -W "score --help" -- "$current")
+      else
+        mapfile -t COMPREPLY < <(compgen -f -W "--out --calibrate --cross-validate --rows --json --help" -- "$current")
+      fi
       return
       ;;
     simulate)

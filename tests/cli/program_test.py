@@ -57,7 +57,7 @@ for args, code, words in [
     (["--nonsense"], 2, "unknown flag '--nonsense'."),
     (["--versoin"], 2, "unknown flag '--versoin'; did you mean '--version'?"),
     (["../evil"], 2, "unknown command '../evil'"),
-    (["plan"], 4, "'trireme plan' is not there yet"),
+    (["doctor"], 4, "'trireme doctor' is not there yet"),
     (["trace"], 4, "'trireme trace' is not there yet"),
     (["completion", "fish"], 2, "'fish' is no shell that is known"),
     (["completion", "bash", "extra"], 2, "'extra' is one word too many"),
