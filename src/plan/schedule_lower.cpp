@@ -91,9 +91,9 @@ class Lowering {
     }
     const int64_t needed = int64_t{stages_} * microbatches_;
     if (forwards >= needed) return;
-    throw Error(ErrorKind::kInvalidArgument, str(kWhere, " ", stages_, " stages on ", microbatches_,
-                                                 " micro-batches need ", needed, " forwards; there are ", forwards,
-                                                 ". Every stage must run every micro-batch."));
+    throw Error(ErrorKind::kInvalidArgument,
+                str(kWhere, " ", stages_, " stages on ", microbatches_, " micro-batches need ", needed,
+                    " forwards; there are ", forwards, ". Every stage must run every micro-batch."));
   }
 
   [[nodiscard]] size_t cell(int stage, int microbatch) const {
