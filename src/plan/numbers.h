@@ -130,8 +130,16 @@ struct PeakMemory {
 [[nodiscard]] PeakMemory peak_memory(const ModelNumbers& model, const MachineNumbers& machine,
                                      const TrainingNumbers& training, const Plan& plan);
 
+/// What step_time() sums up over a pipeline, for its simulation.
+struct PipelineDetail {
+  std::vector<double> stage_seconds;  ///< by rank: all passes of one micro-step, embedding and head where they stand
+  double message_bytes = 0;           ///< of one boundary, one way
+  double message_latency = 0, message_rate = 0;
+};
+
+/// `detail`, where it is given, is filled as well.
 [[nodiscard]] TimeParts step_time(const ModelNumbers& model, const MachineNumbers& machine,
-                                  const TrainingNumbers& training, const Plan& plan);
+                                  const TrainingNumbers& training, const Plan& plan, PipelineDetail* detail = nullptr);
 
 /// Layers [first, last) of one pipeline rank. Where the number of layers is no multiple of the ranks, embedding and head take a place each.
 struct StageRange {

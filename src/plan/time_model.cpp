@@ -210,7 +210,7 @@ LayerTime layer_time(const LayerNumbers& layer, const Shape& s, const Plan& plan
 }  // namespace
 
 TimeParts step_time(const ModelNumbers& model, const MachineNumbers& hw, const TrainingNumbers& training,
-                    const Plan& plan) {
+                    const Plan& plan, PipelineDetail* detail) {
   const double dp = plan.dp, tp = plan.tp, pp = plan.pp, cp = plan.cp, b = plan.micro_batch;
   const double micro_steps = training.global_batch / (b * dp);
   const double tokens = b * training.sequence / cp;
@@ -331,6 +331,7 @@ TimeParts step_time(const ModelNumbers& model, const MachineNumbers& hw, const T
       if (!(model.tied && ranks == 1)) parameters += vocab * model.hidden;
     }
     sum += seconds;
+    if (detail != nullptr) detail->stage_seconds.push_back(seconds);
     most_parameters = std::max(most_parameters, parameters);
     if (seconds > slowest) {
       slowest = seconds;
@@ -366,6 +367,11 @@ TimeParts step_time(const ModelNumbers& model, const MachineNumbers& hw, const T
     if (hw.splits_messages || plan.sequence_parallel) message /= tp;
     const double rate = across ? hw.network / hw.per_host : hw.link;
     const double send = 2 * (kMessageLatency + message / rate);
+    if (detail != nullptr) {
+      detail->message_bytes = message;
+      detail->message_latency = kMessageLatency;
+      detail->message_rate = rate;
+    }
     step.pipeline =
         (pp - 1) * send +
         micro_steps * send *

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "trireme/plan/plan.h"
 #include "trireme/plan/schedule.h"
 
 namespace trireme::plan {
@@ -96,6 +97,22 @@ struct SimulatedStep {
 ///          negative number.
 [[nodiscard]] SimulatedStep simulate(const Schedule& schedule, const ScheduleRules& rules,
                                      const SimulateOptions& options);
+
+/// A plan as the schedule that it runs, with the costs that estimate() counts with.
+struct PlanSimulation {
+  Schedule schedule;
+  SimulateOptions options;
+  SimulatedStep step;
+  Estimate estimate;  ///< closed forms of the same plan
+};
+
+/// Simulates one step of a plan. A stage's micro-step is split into thirds for forward, input and weights; recomputation, where the plan has
+/// it, comes before the backward. What estimate() says is not hidden of the gradients' reduction follows the last backward.
+///
+/// Cost     estimate() and simulate(): linear in pp x virtual stages x micro-steps.
+/// Errors   as a reason: those of estimate(). kInvalidArgument: those of make_schedule().
+[[nodiscard]] Result<PlanSimulation> simulate_plan(const ModelDesc& model, const Machine& machine,
+                                                   const Training& training, const Plan& plan);
 
 /// The step by rank in at most `width` characters a line: digits and letters are the forwards of micro-batches (their number modulo 36),
 /// '=' backwards of inputs, '-' of weights, '~' recomputation, '*' the optimizer step, ':' nothing but a collective or copy, '.' waiting;

@@ -1,0 +1,65 @@
+// From a plan to the schedule that it runs and what each action costs.
+#include "plan/numbers.h"
+#include "trireme/plan/simulate.h"
+
+namespace trireme::plan {
+
+Result<PlanSimulation> simulate_plan(const ModelDesc& model, const Machine& machine, const Training& training,
+                                     const Plan& plan) {
+  PlanSimulation result;
+  Result<Estimate> estimated = estimate(model, machine, training, plan);
+  if (!estimated.ok()) return Reason{estimated.reason()};
+  result.estimate = std::move(estimated).value();
+
+  const ModelNumbers mn = numbers_of(model);
+  const MachineNumbers hw = numbers_of(machine, training);
+  const TrainingNumbers tn = numbers_of(training);
+  PipelineDetail detail;
+  const TimeParts time = step_time(mn, hw, tn, plan, &detail);
+  const auto micro_steps = static_cast<int>(training.global_batch / (plan.micro_batch * plan.dp));
+  const auto chunks = static_cast<double>(plan.virtual_stages);
+  const double layers = time.matmul + time.attention + time.elementwise + time.recompute + time.tensor_parallel +
+                        time.expert_parallel + time.context_parallel + time.launch + time.gather;
+  const double again = layers > 0 ? time.recompute / layers : 0;
+
+  // One micro-step alone says what one keeps.
+  TrainingNumbers alone = tn;
+  alone.global_batch = static_cast<double>(plan.micro_batch * plan.dp);
+
+  std::vector<StageCost> of_rank;
+  for (int rank = 0; rank < static_cast<int>(plan.pp); ++rank) {
+    const double seconds = detail.stage_seconds[rank] / chunks;
+    const MemoryParts memory = stage_memory(mn, hw, tn, plan, rank);
+    StageCost cost;
+    cost.recompute_s = again * seconds;
+    cost.forward_s = cost.input_s = cost.weight_s = (seconds - cost.recompute_s) / 3;
+    cost.activation_bytes = stage_memory(mn, hw, alone, plan, rank).activations / chunks;
+    cost.checkpoint_bytes = cost.activation_bytes;  // what is kept until the backward, recomputed or not
+    cost.static_bytes = (memory.total() - memory.activations) / chunks;
+    cost.reduce_s = time.gradients / chunks;
+    cost.optimizer_s = time.optimizer / chunks;
+    of_rank.push_back(cost);
+  }
+
+  ScheduleOptions options;
+  options.ranks = static_cast<int>(plan.pp);
+  options.virtual_stages = static_cast<int>(plan.virtual_stages);
+  options.microbatches = micro_steps;
+  options.recompute = again > 0;
+  options.reduce_grads = time.gradients > 0;
+  options.optimizer_step = time.optimizer > 0;
+  const bool interleaved = plan.schedule == "1f1b" && plan.virtual_stages > 1;
+  result.schedule = make_schedule(interleaved ? "interleaved" : plan.schedule, options);
+
+  ScheduleRules rules;
+  rules.stages = options.ranks * options.virtual_stages;
+  rules.microbatches = micro_steps;
+  const ScheduleStats stats = check_schedule(result.schedule, rules).value();
+  for (const int rank : stats.rank_of_stage) result.options.stages.push_back(of_rank[rank]);
+  result.options.edge_bytes = {detail.message_bytes};
+  result.options.link = {detail.message_latency, detail.message_rate};
+  result.step = simulate(result.schedule, rules, result.options);
+  return result;
+}
+
+}  // namespace trireme::plan
