@@ -42,7 +42,7 @@ std::vector<SimulatedCase> run_all(const SimulateRequest& request) {
   }
   for (const double speed : request.compare_links) {
     SimulateCase other = base;
-    other.link_gb_s = speed;
+    other.link_gb_s = other.model_link_gb_s = speed;
     cases.push_back(run_case(other, str("links of ", speed, " GB/s")));
   }
   return cases;
@@ -80,8 +80,12 @@ void print_json(const SimulateRequest& request, const std::vector<SimulatedCase>
   for (size_t i = 1; i < cases.size(); ++i) compared.push_back(summary(cases[i]));
   Json json = {{"schema", 1}, {"schedule", request.base.schedule}};
   json["virtual_stages"] = first.virtual_stages;
-  json["gpus"] = static_cast<int64_t>(first.schedule.size()) * request.base.replicas * request.base.tensor_parallel;
+  json["gpus"] = static_cast<int64_t>(first.schedule.size()) * first.replicas * request.base.tensor_parallel;
   json["reduce_ms"] = first.reduce_ms;
+  if (!first.model.empty()) {
+    json["model"] = first.model;
+    json["closed_form_ms"] = first.closed_form_ms;
+  }
   json.update(summary(first));
   json["ranks"] = ranks;
   json["stages"] = stages;
@@ -98,10 +102,11 @@ int width(const SimulateRequest& request) {
 
 std::string title(const SimulateRequest& request, const SimulatedCase& first) {
   const auto ranks = static_cast<int64_t>(first.schedule.size());
-  const int64_t gpus = ranks * request.base.replicas * request.base.tensor_parallel;
+  const int64_t gpus = ranks * first.replicas * request.base.tensor_parallel;
   std::string text = str(request.base.schedule, ": ", ranks, " ranks");
   if (first.virtual_stages > 1) text += str(" of ", first.virtual_stages, " stages");
-  if (gpus != ranks) text += str(", ", gpus, " GPUs in ", request.base.replicas, " replicas");
+  if (gpus != ranks) text += str(", ", gpus, " GPUs in ", first.replicas, " replicas");
+  if (!first.model.empty()) text += "; " + first.model;
   return text;
 }
 
@@ -112,9 +117,12 @@ void print_text(const SimulateRequest& request, const std::vector<SimulatedCase>
   std::puts(
       "0 1 2 ... forward of that micro-batch   = backward, inputs   - weights   ~ recompute   * optimizer\n"
       ": only a collective or copy   . idle\n");
-  if (request.base.replicas > 1 && request.base.gradients_mb > 0) {
-    std::printf("gradients of one rank over %lld replicas (%s): %.3g ms\n\n",
-                static_cast<long long>(request.base.replicas), request.base.topology.c_str(), first.reduce_ms);
+  if (!first.model.empty()) {
+    std::printf("closed forms of 'trireme plan': %.2f ms; gradients that computation does not hide: %.3g ms\n\n",
+                first.closed_form_ms, first.reduce_ms);
+  } else if (first.replicas > 1 && request.base.gradients_mb > 0) {
+    std::printf("gradients of one rank over %lld replicas (%s): %.3g ms\n\n", static_cast<long long>(first.replicas),
+                request.base.topology.c_str(), first.reduce_ms);
   }
   size_t longest = 4;
   for (const SimulatedCase& one : cases) longest = std::max(longest, one.name.size());

@@ -75,11 +75,58 @@ double reduce_seconds(const SimulateCase& wanted, double bytes) {
                                   bytes, fabric);
 }
 
+/// A model on a cluster: schedule and costs follow from the plan.
+SimulatedCase run_model(const SimulateCase& wanted, std::string name) {
+  const PlanInputs inputs = read_plan_inputs(wanted.training);
+  if (is_file(wanted.schedule)) refuse("--schedule FILE and --model: a plan runs a schedule by its name. Name one.");
+  SimulatedCase result;
+  result.name = std::move(name);
+  result.virtual_stages =
+      wanted.virtual_stages > 0 ? wanted.virtual_stages : plan::default_virtual_stages(wanted.schedule);
+  plan::Plan plan;
+  plan.pp = wanted.stages;
+  plan.tp = wanted.tensor_parallel;
+  plan.virtual_stages = result.virtual_stages;
+  plan.schedule = wanted.schedule;
+  plan.micro_batch = wanted.micro_batch;
+  plan.zero_stage = wanted.zero_stage;
+  plan.recompute = wanted.recompute ? plan::Recompute::kFull : plan::Recompute::kNone;
+  plan.sequence_parallel = inputs.machine.software.sequence_parallel && plan.tp > 1;
+  if (plan.pp < 1 || plan.tp < 1 || inputs.devices % (plan.pp * plan.tp) != 0) {
+    refuse(str("--stages ", plan.pp, " x --tensor-parallel ", plan.tp, " must divide the ", inputs.devices,
+               " devices of --cluster ", wanted.training.cluster, "."));
+  }
+  if (wanted.zero_stage < 0 || wanted.zero_stage > 3)
+    refuse(str("--zero ", wanted.zero_stage, ": 0 to 3 are required."));
+  plan.dp = inputs.devices / (plan.pp * plan.tp);
+  Result<plan::PlanSimulation> simulated = plan::simulate_plan(inputs.model, inputs.machine, inputs.training, plan);
+  if (!simulated.ok()) refuse(simulated.reason());
+  plan::PlanSimulation& value = simulated.value();
+  result.schedule = std::move(value.schedule);
+  result.options = std::move(value.options);
+  result.step = std::move(value.step);
+  result.replicas = plan.dp;
+  result.model = str(describe(inputs), "; dp ", plan.dp, " x tp ", plan.tp, " x pp ", plan.pp);
+  result.closed_form_ms = value.estimate.step_seconds / kMilli;
+  result.reduce_ms = result.options.stages.front().reduce_s * result.virtual_stages / kMilli;
+  const bool changed =
+      !wanted.slow_ranks.empty() || !wanted.slow_links.empty() || wanted.blocking || wanted.model_link_gb_s > 0;
+  if (!changed) return result;
+  result.options.blocking = wanted.blocking;
+  if (wanted.model_link_gb_s > 0) result.options.link.bytes_per_s = wanted.model_link_gb_s * kGiga;
+  result.options.rank_slowdown = factors("--slow-rank", wanted.slow_ranks, result.schedule.size());
+  result.options.link_slowdown = factors("--slow-link", wanted.slow_links, result.schedule.size());
+  result.step = plan::simulate(result.schedule, {}, result.options);
+  return result;
+}
+
 }  // namespace
 
 SimulatedCase run_case(const SimulateCase& wanted, std::string name) {
+  if (!wanted.training.model.empty()) return run_model(wanted, std::move(name));
   SimulatedCase result;
   result.name = std::move(name);
+  result.replicas = wanted.replicas;
   if (is_file(wanted.schedule)) {
     result.schedule = read_schedule(wanted.schedule);
   } else {

@@ -2,16 +2,55 @@
 
 #include <CLI/CLI.hpp>
 
+#include "base/str.h"
 #include "cli/flag_errors.h"
+#include "trireme/base/error.h"
 
 namespace trireme::cli {
 namespace {
+
+/// Those that say what follows from a model and its cluster.
+constexpr const char* kDurations[] = {
+    "--micro-batches",      "--forward-only",  "--forward-ms",       "--backward-ms", "--backward-input-ms",
+    "--backward-weight-ms", "--stage-factors", "--message-mb",       "--link-gb-s",   "--link-latency-us",
+    "--activations-mb",     "--checkpoint-mb", "--state-gb",         "--replicas",    "--gradients-mb",
+    "--topology",           "--domain",        "--domain-link-gb-s", "--nic-gb-s",    "--nic-latency-us",
+    "--spine-share",        "--optimizer-ms"};
+constexpr const char* kOfModels[] = {"--cluster",  "--global-batch", "--seq-len",     "--precision",
+                                     "--software", "--like",         "--micro-batch", "--zero"};
+
+/// A flag that would have no effect is refused.
+void check_together(const CLI::App& app, const SimulateRequest& request) {
+  const bool model = app.count("--model") > 0;
+  for (const char* flag : kDurations) {
+    if (!model || app.count(flag) == 0) continue;
+    throw Error(ErrorKind::kConfig, str("[cli.simulate] ", flag,
+                                        " and --model: with a model it follows from model, cluster and "
+                                        "batch. Leave one of them out."));
+  }
+  for (const char* flag : kOfModels) {
+    if (model || app.count(flag) == 0) continue;
+    throw Error(ErrorKind::kConfig, str("[cli.simulate] ", flag, " goes with --model. Name a model too."));
+  }
+  if (model && (request.base.training.cluster.empty() || request.base.training.global_batch == 0)) {
+    throw Error(ErrorKind::kConfig, "[cli.simulate] --model needs --cluster and --global-batch. Give both.");
+  }
+}
 
 void add_flags(CLI::App& app, SimulateRequest& request) {
   app.set_help_flag();
   app.allow_extras();
   SimulateCase& base = request.base;
   app.add_option("--schedule", base.schedule);
+  app.add_option("--model", base.training.model);
+  app.add_option("--cluster", base.training.cluster);
+  app.add_option("--global-batch", base.training.global_batch);
+  app.add_option("--seq-len", base.training.sequence);
+  app.add_option("--precision", base.training.precision);
+  app.add_option("--software", base.training.software);
+  app.add_option("--like", base.training.like);
+  app.add_option("--micro-batch", base.micro_batch);
+  app.add_option("--zero", base.zero_stage);
   app.add_option("--stages", base.stages);
   app.add_option("--virtual-stages", base.virtual_stages);
   app.add_option("--micro-batches", base.micro_batches);
@@ -62,7 +101,11 @@ SimulateRequest parse_simulate_flags(const std::vector<std::string>& args) {
   } catch (const CLI::ParseError& error) {
     throw_flag_error(app, error, "cli.simulate", "trireme simulate");
   }
-  if (request.help || app.remaining().empty()) return request;
+  if (request.help) return request;
+  if (app.remaining().empty()) {
+    check_together(app, request);
+    return request;
+  }
   std::vector<std::string> known;
   for (const CLI::Option* option : app.get_options()) known.push_back("--" + option->get_lnames().front());
   throw_unknown_flag(app.remaining().front(), known, "cli.simulate", "trireme simulate");
@@ -82,6 +125,17 @@ schedule:
   --micro-batches N        default 8
   --recompute              every forward once more before its backward
   --forward-only           evaluation
+
+a model on a cluster (all below but what-ifs and output then follows from it):
+  --model NAME|FILE        as for 'trireme plan'
+  --cluster SPEC           16x8xH100, a known cluster, or a JSON file; all of it is used
+  --global-batch N         samples of a step
+  --seq-len N              tokens of a sample; default: what the model fixes
+  --micro-batch N          samples of one replica in one forward; default 1
+  --tensor-parallel N      default 1; replicas are what is left of the cluster
+  --zero N                 stage of ZeRO, 0 to 3; default 0
+  --precision, --software, --like
+                           as for 'trireme plan'
 
 work of one micro-batch on one rank:
   --forward-ms MS          default 10
@@ -104,7 +158,7 @@ memory of one rank:
 
 replicas (one is simulated, all are alike):
   --replicas N             data-parallel degree; default 1
-  --tensor-parallel N      only counts GPUs; default 1
+  --tensor-parallel N      only counts GPUs without a model; default 1
   --gradients-mb MB        of one rank, reduced over the replicas after its last backward; default 0
   --topology NAME          ring, tree, domains, rails; default rails
   --domain N               replicas of one rank that see each other over fast links; default 1

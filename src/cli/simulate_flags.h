@@ -5,12 +5,13 @@
 #include <string>
 #include <vector>
 
+#include "cli/plan_inputs.h"
 #include "trireme/plan/collective_time.h"
 #include "trireme/plan/simulate.h"
 
 namespace trireme::cli {
 
-/// One case to simulate. Units as on the command line: ms, MB = 1e6 B, GB = 1e9 B.
+/// One case to simulate: a model on a cluster, or durations. Units as on the command line: ms, MB = 1e6 B, GB = 1e9 B.
 struct SimulateCase {
   std::string schedule = "1f1b";  ///< a name, or a CSV file
   int stages = 4;                 ///< ranks of the pipeline
@@ -33,6 +34,10 @@ struct SimulateCase {
   double domain_link_gb_s = 300, nic_gb_s = 25, nic_latency_us = 5, spine_share = 1;
   double optimizer_ms = 0;
   std::vector<std::string> slow_ranks, slow_links;  ///< RANK=FACTOR
+  PlanFlags training;                               ///< with a model: what the durations follow from
+  int64_t micro_batch = 1;
+  int zero_stage = 0;
+  double model_link_gb_s = 0;  ///< in place of the cluster's
 };
 
 struct SimulateRequest {
@@ -56,6 +61,9 @@ struct SimulatedCase {
   plan::SimulateOptions options;
   plan::SimulatedStep step;
   double reduce_ms = 0;  ///< of one rank's gradients over all replicas
+  int64_t replicas = 1;
+  std::string model;          ///< with its cluster, in words; empty without one
+  double closed_form_ms = 0;  ///< what `trireme plan` says of the same plan
   int virtual_stages = 1;
 };
 

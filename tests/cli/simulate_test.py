@@ -63,6 +63,22 @@ large = result("--schedule", "interleaved", "--stages", 64, "--virtual-stages", 
 expect(f"{time.monotonic() - began:.1f} s for 100,000 GPUs and for 64 ranks of 4 stages with 256 micro-batches", time.monotonic() - began < 20)
 expect("interleaved", near(large["step_ms"], 256 * 30 + 63 * 30 / 4))
 
+# A model on a cluster: the closed forms of 'trireme plan' within 5 %; a better schedule, a slow rank.
+llama = ["--model", "llama2-70b", "--cluster", "8x8xA100-80", "--global-batch", 256, "--seq-len", 4096, "--tensor-parallel", 8, "--stages", 4]
+modelled = result(*llama, "--compare", "zb1p", "--slow-rank", "1=1.2")
+rows = {row["name"]: row["step_ms"] for row in modelled["compared"]}
+expect(f"model: {rows} {modelled['closed_form_ms']}", abs(rows["nothing slow"] / modelled["closed_form_ms"] - 1) < 0.05 and
+       modelled["step_ms"] > 1.1 * rows["nothing slow"] and rows["zb1p"] < modelled["step_ms"])
+expect("GPUs and replicas", modelled["gpus"] == 64 and "dp 2 x tp 8 x pp 4" in modelled["model"])
+for args, words in [
+    ([*llama, "--forward-ms", 3], "--forward-ms and --model: with a model it follows"),
+    (["--cluster", "8xH100"], "--cluster goes with --model"),
+    (["--model", "llama2-70b"], "--model needs --cluster and --global-batch"),
+    ([*llama[:-1], 3], "--stages 3 x --tensor-parallel 8 must divide the 64 devices"),
+]:
+    done = run(*args)
+    expect(f"{args}: {done.returncode} {done.stderr}", done.returncode == 2 and words in done.stderr and not done.stdout)
+
 with tempfile.TemporaryDirectory() as folder:
     folder = pathlib.Path(folder)
     done = run("--schedule", "zbv", "--svg", folder / "a.svg", "--trace", folder / "a.json", "--csv", folder / "a.csv", "--width", 100,
