@@ -11,7 +11,7 @@ _trireme() {
     --backward-input-ms --backward-weight-ms --stage-factors --optimizer-ms --message-mb --link-gb-s
     --link-latency-us --blocking --activations-mb --checkpoint-mb --state-gb --replicas --tensor-parallel
     --gradients-mb --topology --domain --domain-link-gb-s --nic-gb-s --nic-latency-us --spine-share --slow-rank
-    --slow-link --compare --compare-links --svg --trace --csv --width --json --model --cluster --global-batch
+    --slow-link --compare --compare-links --compare-topologies --svg --trace --csv --width --json --model --cluster --global-batch
     --seq-len --micro-batch --zero --precision --software --like --help"
   local bench_flags="--ranks --json --repetitions --op --bytes --model --gradients --set --batch --help"
   COMPREPLY=()

@@ -40,6 +40,11 @@ std::vector<SimulatedCase> run_all(const SimulateRequest& request) {
     other.virtual_stages = 0;  // that number belongs to one schedule; each other one takes its own
     cases.push_back(run_case(other, schedule));
   }
+  for (const std::string& topology : request.compare_topologies) {
+    SimulateCase other = base;
+    other.topology = topology;
+    cases.push_back(run_case(other, "reduced by " + topology));
+  }
   for (const double speed : request.compare_links) {
     SimulateCase other = base;
     other.link_gb_s = other.model_link_gb_s = speed;

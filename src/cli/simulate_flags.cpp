@@ -15,7 +15,7 @@ constexpr const char* kDurations[] = {
     "--backward-weight-ms", "--stage-factors", "--message-mb",       "--link-gb-s",   "--link-latency-us",
     "--activations-mb",     "--checkpoint-mb", "--state-gb",         "--replicas",    "--gradients-mb",
     "--topology",           "--domain",        "--domain-link-gb-s", "--nic-gb-s",    "--nic-latency-us",
-    "--spine-share",        "--optimizer-ms"};
+    "--compare-topologies", "--spine-share",   "--optimizer-ms"};
 constexpr const char* kOfModels[] = {"--cluster",  "--global-batch", "--seq-len",     "--precision",
                                      "--software", "--like",         "--micro-batch", "--zero"};
 
@@ -82,6 +82,7 @@ void add_flags(CLI::App& app, SimulateRequest& request) {
   app.add_option("--slow-link", base.slow_links)->delimiter(',');
   app.add_option("--compare", request.compare)->delimiter(',');
   app.add_option("--compare-links", request.compare_links)->delimiter(',');
+  app.add_option("--compare-topologies", request.compare_topologies)->delimiter(',');
   app.add_option("--width", request.width);
   app.add_option("--svg", request.svg);
   app.add_option("--trace", request.trace);
@@ -172,6 +173,8 @@ what if:
   --slow-link R=FACTOR,... messages between rank R and R + 1 are slower
   --compare NAME,...       the same with other schedules
   --compare-links GB/S,... the same with other link speeds
+  --compare-topologies NAME,...
+                           the same with other ways to reduce gradients over the replicas
 
 output:
   --svg FILE               drawing for a browser

@@ -42,7 +42,8 @@ struct SimulateCase {
 
 struct SimulateRequest {
   SimulateCase base;
-  std::vector<std::string> compare;   ///< other schedules
+  std::vector<std::string> compare;  ///< other schedules
+  std::vector<std::string> compare_topologies;
   std::vector<double> compare_links;  ///< other link speeds, GB/s
   bool help = false, json = false;
   int width = 0;  ///< of the text; 0 = the terminal's

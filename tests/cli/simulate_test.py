@@ -58,6 +58,9 @@ expect(f"slow: {slow['step_ms']} {by_name}", by_name["nothing slow"] < slow["ste
 began = time.monotonic()
 many = result("--stages", 8, "--replicas", 12500, "--gradients-mb", 2000, "--topology", "ring", "--optimizer-ms", 3)
 expect(f"100,000 GPUs: {many['reduce_ms']}", many["gpus"] == 100_000 and near(many["reduce_ms"], 2 * 12499 / 12500 * 80 + 2 * 12499 * 0.005))
+tree = result("--stages", 8, "--replicas", 12500, "--gradients-mb", 2000, "--topology", "ring", "--optimizer-ms", 3, "--compare-topologies", "tree,rails")
+expect(f"topologies: {tree['compared']}", {row["name"] for row in tree["compared"]} == {"reduced by tree", "reduced by rails"} and
+       all(row["step_ms"] < tree["step_ms"] for row in tree["compared"]))
 expect("the step waits for the reduction", many["step_ms"] > many["reduce_ms"] and many["exposed"] > 0.3)
 large = result("--schedule", "interleaved", "--stages", 64, "--virtual-stages", 4, "--micro-batches", 256)
 expect(f"{time.monotonic() - began:.1f} s for 100,000 GPUs and for 64 ranks of 4 stages with 256 micro-batches", time.monotonic() - began < 20)
