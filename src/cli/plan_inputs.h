@@ -5,7 +5,7 @@
 
 #include "trireme/plan/plan.h"
 
-namespace CLI {
+namespace CLI {  // NOLINT(readability-identifier-naming): of another library
 class App;
 }
 
