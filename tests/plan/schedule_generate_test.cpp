@@ -82,6 +82,7 @@ TEST(ScheduleGenerate, InterleavedDividesTheBubbleByItsChunks) {
         const Costed got = cost("interleaved", p, v, m);
         // A chunk takes one unit of each, so m v 3 are work and (p - 1) 3 the bubble: 1 / v of that of whole stages.
         EXPECT_EQ(got.makespan, 3.0 * m * v + 3 * (p - 1)) << at("interleaved", p, v, m);
+        EXPECT_EQ(cost("gpipe", p, v, m).makespan, 3.0 * m * v + 3 * (p - 1)) << at("gpipe", p, v, m);
         for (int rank = 0; rank < p; ++rank) {
           EXPECT_EQ(got.stats.rank_peak[rank], std::min(m * v, (v - 1) * p + 2 * (p - 1 - rank) + 1));
         }
@@ -112,6 +113,21 @@ TEST(ScheduleGenerate, Zb2pAndZbvHaveNoBubbleInsideARank) {
       const Costed zbv = cost("zbv", p, 2, m);
       EXPECT_EQ(zbv.span_bubble, 0) << at("zbv", p, 2, m);
       EXPECT_EQ(*std::max_element(zbv.stats.rank_peak.begin(), zbv.stats.rank_peak.end()), 2 * p) << at("zbv", p, 2, m);
+    }
+  }
+}
+
+// With F = B >= W, where the papers' forms hold: forwards and input backwards set the pace, weights fill what is left.
+TEST(ScheduleGenerate, ZeroBubbleFormsHoldForUnequalTimes) {
+  for (const auto& [f, w] : {std::pair(2.0, 1.0), std::pair(4.0, 3.0), std::pair(4.0, 1.0), std::pair(2.0, 2.0)}) {
+    for (const int p : {2, 4, 8}) {
+      for (const int m : {2 * p, 4 * p}) {
+        EXPECT_EQ(cost("zb1p", p, 1, m, f, f, w).makespan, m * (2 * f + w) + (p - 1) * (2 * f - w))
+            << at("zb1p", p, 1, m);
+        EXPECT_EQ(cost("zb2p", p, 1, m, f, f, w).span_bubble, (p - 1) * (2 * f - 2 * w)) << at("zb2p", p, 1, m);
+        // A chunk is half a stage: (p - 1)(F + B - 2 W) / 2 of whole stages.
+        EXPECT_EQ(cost("zbv", p, 2, m, f, f, w).span_bubble, (p - 1) * (2 * f - 2 * w)) << at("zbv", p, 2, m);
+      }
     }
   }
 }
