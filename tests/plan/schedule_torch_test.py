@@ -57,7 +57,7 @@ def stage_places(name, p, v):
 def sizes(name):
     for p in (1, 2, 3, 4, 8):
         for v in {"gpipe": (1,), "1f1b": (1,), "zb2p": (1,), "zbv": (2,)}.get(name, (1, 2, 3)):
-            for m in (1, 2, 4, 8, 12, 16):
+            for m in (1, 2, 4, 8, 12, 16) if p < 8 else (8, 16):
                 if m % max(1, m // p) == 0:  # torch asks for it
                     yield p, v, m
 
