@@ -148,7 +148,7 @@ work of one micro-batch on one rank:
 
 messages between ranks:
   --message-mb MB          of one micro-batch, each way; default 0
-  --link-gb-s GB/S         default 25
+  --link-gb-s GB/S         default 25; 0: as fast as you like
   --link-latency-us US     default 10
   --blocking               a send or receive holds its rank until it is over; default: only who needs the data waits
 

@@ -178,6 +178,12 @@ void check_options(std::string_view name, const ScheduleOptions& options) {
     refuse(str("ranks ", options.ranks, ", virtual stages ", options.virtual_stages, ", micro-batches ",
                options.microbatches, "; each must be at least 1."));
   }
+  constexpr int64_t kMost = 4'000'000;  // about half a gigabyte of actions
+  const int64_t stages = int64_t{options.ranks} * options.virtual_stages;
+  if (stages > kMost || stages * options.microbatches > kMost) {
+    refuse(str("ranks ", options.ranks, " x virtual stages ", options.virtual_stages, " x micro-batches ",
+               options.microbatches, "; the product must be at most ", kMost, ". Simulate fewer micro-batches."));
+  }
   if (name == "zbv" && options.virtual_stages != 2) {
     refuse(str("virtual stages ", options.virtual_stages, "; it has exactly 2 stages on each rank. Ask for 2."));
   }

@@ -3,6 +3,7 @@
 #include "trireme/plan/simulate.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <map>
 
@@ -405,7 +406,9 @@ void check_options(const Schedule& schedule, const ScheduleShape& shape, const S
   length("rank_slowdown", options.rank_slowdown.size(), schedule.size(), false, true);
   length("link_slowdown", options.link_slowdown.size(), schedule.size(), false, true);
   const auto number = [&](const char* name, double value) {
-    if (!(value >= 0)) refuse(str(name, " is ", value, "; at least 0 is required."));
+    if (!(value >= 0 && std::isfinite(value))) {
+      refuse(str(name, " is ", value, "; a finite number of at least 0 is required."));
+    }
   };
   for (const StageCost& stage : options.stages) {
     for (const double value : {stage.forward_s, stage.input_s, stage.weight_s, stage.recompute_s, stage.gather_s,

@@ -110,6 +110,9 @@ with tempfile.TemporaryDirectory() as folder:
         (["--topology", "star"], "unknown topology 'star'"),
         (["--stages", "two"], "--stages"),
         (["--forward-ms", "-1"], "a duration is -0.001"),
+        (["--message-mb", "inf"], "edge_bytes is inf; a finite number"),
+        (["--slow-rank", "1=inf"], "rank_slowdown is inf; a finite number"),
+        (["--micro-batches", "100000000"], "the product must be at most 4000000"),
     ]:
         done = run(*args)
         expect(f"{args}: {done.returncode} {done.stderr}", done.returncode in (1, 2) and words in done.stderr and not done.stdout)

@@ -164,6 +164,7 @@ TEST(ScheduleGenerate, RefusesByName) {
   EXPECT_THAT(message("zb1", {2, 1, 2}), HasSubstr("unknown schedule 'zb1'; did you mean 'zb1p'?"));
   EXPECT_THAT(message("1f1b", {0, 1, 2}),
               HasSubstr("ranks 0, virtual stages 1, micro-batches 2; each must be at least 1"));
+  EXPECT_THAT(message("1f1b", {2'000'000'000, 1, 2'000'000'000}), HasSubstr("the product must be at most 4000000"));
   EXPECT_THAT(message("1f1b", {2, 2, 2}),
               HasSubstr("virtual stages 2; it has one stage on each rank. Use interleaved"));
   EXPECT_THAT(message("ZB-V", {2, 1, 2}), HasSubstr("zbv: virtual stages 1; it has exactly 2 stages on each rank"));

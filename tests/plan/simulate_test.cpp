@@ -183,7 +183,7 @@ TEST(Simulate, RefusesInOneSentence) {
   options.rank_slowdown = {1};
   EXPECT_THAT(message(schedule, options), HasSubstr("rank_slowdown has 1 entries; none or 2 are required."));
   options = unit_times(-1);
-  EXPECT_THAT(message(schedule, options), HasSubstr("a duration is -1; at least 0 is required."));
+  EXPECT_THAT(message(schedule, options), HasSubstr("a duration is -1; a finite number of at least 0 is required."));
   EXPECT_THAT(message({{{ActionKind::kBackwardInput, 0, 0}}}, unit_times()), HasSubstr("[plan.check_schedule]"));
 }
 
