@@ -146,10 +146,6 @@ class Search {
         reject(Rejected::kNotRunnable, 1);
         continue;
       }
-      if (plan.zero_stage > 1 && plan.pp > 1) {
-        reject(Rejected::kShardedPipeline, 1);
-        continue;
-      }
       // Sharding what only one rank has, and interleaving where there is no pipeline, are other names of other plans.
       if ((plan.zero_stage > 0 && plan.dp * plan.cp == 1) || (plan.virtual_stages > 1 && plan.pp == 1)) continue;
       for (size_t i = 0; i < sizes.size(); ++i) {
@@ -160,6 +156,11 @@ class Search {
         }
         if (const PlanFault fault = check_plan(model_, training_, plan); fault != PlanFault::kNone) {
           reject(reason_of(fault), 1);
+          continue;
+        }
+        const bool several = plan.micro_batch < replica_batch;
+        if ((plan.zero_stage > 1 && plan.pp > 1) || (plan.zero_stage == 2 && several)) {
+          reject(Rejected::kEveryMicroStep, 1);
           continue;
         }
         if (!fits(plan)) {
@@ -249,8 +250,9 @@ const char* text_of(Rejected reason) {
       return "excluded by a flag";
     case Rejected::kNotRunnable:
       return "not in Trireme's runtime yet";
-    case Rejected::kShardedPipeline:
-      return "ZeRO 2 or 3 with a pipeline, which would reduce gradients in every micro-step";
+    case Rejected::kEveryMicroStep:
+      return "ZeRO 2 with several micro-steps, or ZeRO 2 and 3 with a pipeline: gradients would be reduced in each "
+             "micro-step";
     case Rejected::kMemory:
       return "needs more memory than there is";
     case Rejected::kOther:

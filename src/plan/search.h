@@ -35,7 +35,7 @@ enum class Rejected {
   kAcrossHosts,   ///< tensor parallel beyond one link domain
   kConstraint,    ///< fixed or limited by the user
   kNotRunnable,
-  kShardedPipeline,  ///< ZeRO 2 or 3 with a pipeline: gradients would be reduced in every micro-step of every stage
+  kEveryMicroStep,  ///< ZeRO 2 with several micro-steps, or 2 and 3 with a pipeline: gradients would be reduced in each micro-step
   kMemory,
   kOther,
 };

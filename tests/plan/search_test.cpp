@@ -84,7 +84,9 @@ TEST(Search, FindsWhatTryingEverythingFinds) {
                 p.recompute = recompute;
                 p.zero_stage = zero;
                 p.sequence_parallel = tp > 1;
-                if ((zero > 0 && p.dp * cp == 1) || (zero > 1 && pp > 1) || (v > 1 && pp == 1)) continue;
+                if ((zero > 0 && p.dp * cp == 1) || (v > 1 && pp == 1)) continue;
+                const bool several = b * p.dp < 64;
+                if ((zero > 1 && pp > 1) || (zero == 2 && several)) continue;
                 if (check_plan(n.model, n.training, p) != PlanFault::kNone) continue;
                 if (peak_memory(n.model, n.machine, n.training, p).parts.total() > 0.9 * 12e9) continue;
                 ++fitting;
