@@ -8,6 +8,7 @@
 
 #include "base/str.h"
 #include "cli/cmd_plan.h"
+#include "cli/flag_errors.h"
 #include "cli/plan_inputs.h"
 #include "plan/cluster_spec.h"
 #include "plan/machine_file.h"
@@ -153,9 +154,11 @@ int cmd_plan_memory(const std::vector<std::string>& args) {
   try {
     std::vector<std::string> reversed(args.rbegin(), args.rend());
     app.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    return 0;
   } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error);
-    return code == 0 ? 0 : exit_code(ErrorKind::kConfig);
+    throw_flag_error(app, error, "plan.estimate-memory", "trireme plan estimate-memory");
   }
   flags.plan.recompute = flags.recompute == "none"   ? plan::Recompute::kNone
                          : flags.recompute == "full" ? plan::Recompute::kFull

@@ -10,6 +10,7 @@
 #include "base/replace_file.h"
 #include "base/str.h"
 #include "cli/cmd_plan.h"
+#include "cli/flag_errors.h"
 #include "plan/calibrate.h"
 #include "plan/catalog.h"
 #include "plan/score.h"
@@ -121,9 +122,11 @@ int cmd_plan_score(const std::vector<std::string>& args) {
   try {
     std::vector<std::string> reversed(args.rbegin(), args.rend());
     app.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    return 0;
   } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error);
-    return code == 0 ? 0 : exit_code(ErrorKind::kConfig);
+    throw_flag_error(app, error, "plan.score", "trireme plan score");
   }
   if (!out.empty() && files.size() != 1) {
     throw Error(ErrorKind::kConfig,

@@ -11,6 +11,7 @@
 
 #include "base/str.h"
 #include "cli/cmd_plan.h"
+#include "cli/flag_errors.h"
 #include "cli/plan_inputs.h"
 #include "plan/plan_text.h"
 #include "plan/search.h"
@@ -273,9 +274,11 @@ int cmd_plan_search(const std::vector<std::string>& args) {
   try {
     std::vector<std::string> reversed(args.rbegin(), args.rend());
     app.parse(reversed);
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    return 0;
   } catch (const CLI::ParseError& error) {
-    const int code = app.exit(error);
-    return code == 0 ? 0 : exit_code(ErrorKind::kConfig);
+    throw_flag_error(app, error, "plan", "trireme plan");
   }
   for (const std::string& name : flags.recompute) {
     flags.constraints.recompute.push_back(name == "none"   ? plan::Recompute::kNone

@@ -1,0 +1,122 @@
+"""Oracle: published parameter counts, sums that must hold between the fields of an answer, exit codes and messages of wrong use.
+Usage: plan_test.py TRIREME SOURCE"""
+import json
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TRIREME, SOURCE = pathlib.Path(sys.argv.pop(1)).resolve(), pathlib.Path(sys.argv.pop(1)).resolve()
+LLAMA = ["--model", "llama3_8b", "--seq-len", "4096"]
+
+
+def run(*args):
+    return subprocess.run([TRIREME, "plan", *map(str, args)], capture_output=True, text=True, timeout=60)
+
+
+class SearchTest(unittest.TestCase):
+    def answer(self, *args):
+        done = run(*LLAMA, "--cluster", "2x8xA100-80", "--global-batch", 64, "--json", *args)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def test_parts_sum_and_degrees_multiply(self):
+        found = self.answer("--top", 6)
+        self.assertEqual((found["schema"], found["devices"], found["model"]["parameters"]), (1, 16, 8_030_261_248))
+        self.assertEqual(found["considered"], found["costed"] + sum(found["rejected"].values()))
+        steps = [row["step_s"] for row in found["plans"]]
+        self.assertEqual(steps, sorted(steps))
+        self.assertEqual(len(steps), 6)
+        for row in found["plans"]:
+            plan = row["plan"]
+            self.assertEqual(plan["dp"] * plan["tp"] * plan["pp"] * plan["cp"], 16)
+            self.assertAlmostEqual(sum(term["seconds"] for term in row["time"]), row["step_s"], delta=1e-9)
+            self.assertAlmostEqual(64 * 4096 / row["step_s"], row["tokens_per_s"], delta=1e-3)
+            self.assertLessEqual(row["peak_bytes"], found["limit_bytes"])
+            self.assertAlmostEqual(max(stage["bytes"] for stage in row["memory"]), row["peak_bytes"], delta=1)
+            for stage in row["memory"]:
+                self.assertAlmostEqual(sum(term["bytes"] for term in stage["terms"]), stage["bytes"], delta=1)
+
+    def test_flags_that_fix_are_obeyed(self):
+        for row in self.answer("--tp", "2,4", "--pp", 1, "--recompute", "full")["plans"]:
+            self.assertIn(row["plan"]["tp"], (2, 4))
+            self.assertEqual((row["plan"]["pp"], row["plan"]["recompute"]), (1, "full"))
+
+    def test_runnable_leaves_out_what_the_runtime_has_not(self):
+        done = run("--model", "gpt2", "--seq-len", 1024, "--cluster", "8xA100-80", "--global-batch", 64, "--runnable", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        found = json.loads(done.stdout)
+        self.assertEqual([(row["plan"]["dp"], row["plan"]["zero_stage"]) for row in found["plans"]], [(8, 0)])
+        self.assertGreater(found["rejected"]["not in Trireme's runtime yet"], 0)
+
+    def test_text_says_what_won_why_others_lost_and_what_was_rejected(self):
+        done = run(*LLAMA, "--cluster", "2x8xA100-80", "--global-batch", 64, "--price", 2)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        for words in ("the fastest of ", "MFU ", "cost ", "time of the step", "memory of the fullest rank", "the next layouts lost by", " instead of ",
+                      "rejected ", "needs more memory than there is"):
+            self.assertIn(words, done.stdout)
+        for what, words in (("time", "TFLOP/s"), ("memory", "B each")):
+            self.assertIn(words, run(*LLAMA, "--cluster", "2x8xA100-80", "--global-batch", 64, "--explain", what).stdout)
+        self.assertIn("less memory against less time", run(*LLAMA, "--cluster", "2x8xA100-80", "--global-batch", 64, "--pareto").stdout)
+
+    def test_nothing_fits_says_by_how_many_bytes(self):
+        """Case N07."""
+        done = run("--model", "llama3_70b", "--cluster", "RTX-4090", "--global-batch", 1, "--seq-len", 2048)
+        self.assertEqual(done.returncode, 1)
+        self.assertRegex(done.stderr, r"^\[plan\] nothing fits: the nearest plan \(dp 1 .*\) needs .* on pipeline rank 0, .* \(\d+ bytes\) more than the ")
+        as_json = json.loads(run("--model", "llama3_70b", "--cluster", "RTX-4090", "--global-batch", 1, "--seq-len", 2048, "--json").stdout)
+        self.assertEqual(as_json["plans"], [])
+        self.assertGreater(as_json["nearest"]["peak_bytes"], as_json["limit_bytes"])
+
+    def test_wrong_use_is_one_clear_error(self):
+        good = [*LLAMA, "--cluster", "8xH100", "--global-batch", 8]
+        for args, words in (
+                ([*good, "--frob"], "--frob"),
+                ([*good[:-1], "0"], "--global-batch 0: 1 to 1,000,000,000"),
+                ([*good, "--precision", "fp3"], "--precision fp3: H100 has "),
+                ([*good, "--software", "megatron-cor-te"], "megatron-core-te"),
+                (["--model", "lama3_8b", *good[2:]], "did you mean 'llama3-8b'?"),
+                (["--cluster", "8xH10", *LLAMA, "--global-batch", 8], "H100"),
+                (["--model", "llama3_8b", "--cluster", "8xH100", "--global-batch", 8], "--seq-len"),
+                (["--model", "resnet50", "--cluster", "8xH100", "--global-batch", 8], "resnet50"),
+                (["frob"], "frob")):
+            with self.subTest(args=args):
+                done = run(*args)
+                self.assertIn(done.returncode, (1, 2), done.stdout)
+                self.assertIn(words, done.stderr)
+                self.assertRegex(done.stderr, r"^\[plan")
+                self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+
+
+class MemoryTest(unittest.TestCase):
+    def test_weights_of_a_model(self):
+        """Case N01: a configuration that names no dtype, or another, still has two bytes a weight."""
+        config = {"model_type": "llama", "hidden_size": 8192, "num_hidden_layers": 80, "num_attention_heads": 64, "num_key_value_heads": 8,
+                  "intermediate_size": 28672, "vocab_size": 128256, "torch_dtype": "float32", "tie_word_embeddings": False}
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "config.json"
+            path.write_text(json.dumps(config))
+            done = run("estimate-memory", "--model", path)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("141,107,412,992 bytes  131.42 GiB", done.stdout)
+
+    def test_exit_code_and_smallest_change(self):
+        done = run("estimate-memory", *LLAMA, "--cluster", "4xA100-80", "--json")
+        self.assertEqual(done.returncode, 1, done.stderr)
+        answer = json.loads(done.stdout)
+        self.assertFalse(answer["fits"])
+        self.assertGreater(answer["peak_bytes"], answer["limit_bytes"])
+        self.assertEqual(answer["smallest_change"]["changes"], "ZeRO 3 instead of 0")
+        again = run("estimate-memory", *LLAMA, "--cluster", "4xA100-80", "--zero", 3)
+        self.assertEqual(again.returncode, 0, again.stdout + again.stderr)
+        self.assertIn("fits, ", again.stdout)
+
+    def test_degrees_that_do_not_divide_the_devices(self):
+        done = run("estimate-memory", *LLAMA, "--cluster", "4xA100-80", "--tp", 3)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("tp 3 x pp 1 x cp 1 = 3 does not divide the 4 devices", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
