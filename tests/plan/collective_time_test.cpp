@@ -100,8 +100,8 @@ TEST(CollectiveTime, LatencyOfTheRingGrowsWithDomainsOfTheTreeWithTheirLogarithm
   const auto small = [&](Topology topology, int64_t n) {
     return collective_seconds(Collective::kAllReduce, topology, n, 0, f);
   };
-  EXPECT_DOUBLE_EQ(small(Topology::kRing, 8 * 1024), 2 * 1023 * 5e-6);
-  EXPECT_DOUBLE_EQ(small(Topology::kTree, 8 * 1024), 2 * 10 * 5e-6);
+  EXPECT_DOUBLE_EQ(small(Topology::kRing, int64_t{8} * 1024), 2 * 1023 * 5e-6);
+  EXPECT_DOUBLE_EQ(small(Topology::kTree, int64_t{8} * 1024), 2 * 10 * 5e-6);
   // Large messages: the ring moves less. Small ones at 100,000 ranks: the tree by far.
   EXPECT_LT(collective_seconds(Collective::kAllReduce, Topology::kRing, 16, 1e9, f),
             collective_seconds(Collective::kAllReduce, Topology::kTree, 16, 1e9, f));
