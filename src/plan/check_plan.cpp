@@ -14,6 +14,9 @@ PlanFault check_plan(const ModelNumbers& model, const TrainingNumbers& training,
                b = plan.micro_batch;
   if (dp < 1 || tp < 1 || pp < 1 || cp < 1 || ep < 1 || v < 1 || b < 1) return PlanFault::kDegree;
   if (training.global_batch < 1 || !divides(b * dp, training.global_batch)) return PlanFault::kBatch;
+  if (!model.operators.empty()) {
+    return tp * pp * cp * ep * v == 1 && plan.recompute == Recompute::kNone ? PlanFault::kNone : PlanFault::kOperators;
+  }
   if (!divides(cp, training.sequence) || (plan.sequence_parallel && !divides(tp * cp, training.sequence)))
     return PlanFault::kSequence;
   if (model.positions > 0 && training.sequence > model.positions) return PlanFault::kPosition;
@@ -66,6 +69,8 @@ std::string text_of(PlanFault fault, const ModelNumbers& model, const TrainingNu
     case PlanFault::kShards:
       return str("dp x cp = ", plan.dp * plan.cp, " is no multiple of ", plan.shard_ranks,
                  " ranks that share one copy");
+    case PlanFault::kOperators:
+      return "a network that is described operator by operator is split by data only, without recomputation";
     case PlanFault::kPosition:
       return str("sequence length ", training.sequence, " is longer than the model's ", model.positions, " positions");
   }

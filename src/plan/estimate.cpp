@@ -86,8 +86,8 @@ void memory_terms(StageMemory& stage, const MemoryParts& m, const TrainingNumber
 }  // namespace
 
 Result<Estimate> estimate(const ModelDesc& model, const Machine& machine, const Training& training, const Plan& plan) {
-  if (!model.is_transformer())
-    return Reason{str("'", model.name, "' is no transformer; networks by operators are not costed yet")};
+  if (!model.is_transformer() && model.operators.empty())
+    return Reason{str("'", model.name, "' has neither layers nor operators")};
   const ModelNumbers mn = numbers_of(model);
   const MachineNumbers hw = numbers_of(machine, training);
   const TrainingNumbers tn = numbers_of(training);

@@ -96,9 +96,11 @@ namespace {
 std::vector<Publication> read_publications(const JsonObject& holder) {
   std::vector<Publication> publications;
   for (const JsonObject& at : holder.objects("publications")) {
-    at.refuse_unknown_keys({"source", "note", "device"});
-    publications.push_back(
-        {.source = at.text("source"), .note = at.text_or("note", ""), .device = at.text_or("device", "")});
+    at.refuse_unknown_keys({"source", "note", "device", "precision"});
+    publications.push_back({.source = at.text("source"),
+                            .note = at.text_or("note", ""),
+                            .precision = at.text_or("precision", ""),
+                            .device = at.text_or("device", "")});
   }
   return publications;
 }
@@ -148,6 +150,8 @@ SoftwareProfile read_software(const JsonObject& at, const JsonObject& file) {
                           "full_precision_weights",
                           "reports_process_memory",
                           "gathered_layers",
+                          "sends_once_per_host",
+                          "hides_expert_parallel",
                           "calibrated"});
   SoftwareProfile profile;
   profile.name = at.text("name");
@@ -169,6 +173,8 @@ SoftwareProfile read_software(const JsonObject& at, const JsonObject& file) {
   profile.framework_rate = read_sourced(at, "framework_rate", file);
   profile.full_precision_weights = at.boolean_or("full_precision_weights", false);
   profile.reports_process_memory = at.boolean_or("reports_process_memory", false);
+  profile.sends_once_per_host = at.boolean_or("sends_once_per_host", false);
+  profile.hides_expert_parallel = at.boolean_or("hides_expert_parallel", false);
   profile.gathered_layers = at.number_or("gathered_layers", profile.gathered_layers);
   profile.context_bytes = read_sourced(at, "context_bytes", file, true);
   if (at.has("gather_share")) profile.gather_share = read_sourced(at, "gather_share", file);

@@ -67,6 +67,7 @@ double layer_weights(const LayerNumbers& layer, const Plan& plan) {
 
 MemoryParts stage_memory(const ModelNumbers& model, const MachineNumbers& hw, const TrainingNumbers& training,
                          const Plan& plan, int rank) {
+  if (!model.operators.empty()) return operator_memory(model, hw, training, plan);
   const double tp = plan.tp, dp = plan.dp, cp = plan.cp, ep = plan.ep;
   const int ranks = static_cast<int>(plan.pp);
   const bool first = rank == 0, last = rank + 1 == ranks;
@@ -142,6 +143,7 @@ MemoryParts stage_memory(const ModelNumbers& model, const MachineNumbers& hw, co
     if (plan.offload_activations) {
       // Two layers' worth is on its way.
       working = std::max(working, 2 * all);
+      kept_micro_step += n * (1 - plan.recompute_share) * all;
       continue;
     }
     kept_micro_step += n * (plan.recompute_share * kept + (1 - plan.recompute_share) * all);

@@ -67,6 +67,7 @@ ModelNumbers numbers_of(const ModelDesc& model) {
   n.vocab = static_cast<double>(model.vocab);
   n.positions = static_cast<double>(model.positions);
   n.layers = static_cast<double>(model.num_layers());
+  n.operators = model.operators;
   n.tied = model.tied;
   n.head = model.head;
   n.first_parameters = static_cast<double>(model.first_parameters);
@@ -115,6 +116,7 @@ MachineNumbers numbers_of(const DeviceDesc& d, const ClusterDesc& c, const Softw
     n.peak = peak(training.precision.c_str());
     n.linear = n.peak * d.low_precision_efficiency.value * rate;
   }
+  n.convolution = n.plain * (d.convolution_efficiency.value > 0 ? d.convolution_efficiency.value : 1);
   n.half_depth = d.matmul_half_depth.value;
   n.processors = std::max(1.0, d.processors.value);
   n.memory = d.memory_bandwidth.value * d.memory_efficiency.value * rate;
@@ -139,6 +141,8 @@ MachineNumbers numbers_of(const DeviceDesc& d, const ClusterDesc& c, const Softw
   n.hides_gradients = s.hides_gradients;
   n.hides_tp = s.hides_tensor_parallel;
   n.splits_messages = s.splits_pipeline_messages;
+  n.sends_once_per_host = s.sends_once_per_host;
+  n.hides_experts = s.hides_expert_parallel;
   n.selective_is_attention = s.selective_is_attention;
   n.gathered_layers = s.gathered_layers;
   n.context = s.context_bytes.value;

@@ -37,6 +37,7 @@ struct ModelNumbers {
   std::vector<uint8_t> kind_of;                               ///< of each layer, first to last
   std::vector<std::array<int32_t, kMaxKinds>> layers_before;  ///< [layer]: how many of each kind stand before it
   double hidden = 0, vocab = 0, positions = 0, layers = 0;
+  std::vector<Operator> operators;  ///< of a network that is no transformer
   bool tied = false, head = true;
   double first_parameters = 0, last_parameters = 0;
 };
@@ -47,9 +48,10 @@ struct MachineNumbers {
   double plain = 0;   ///< the same in 16 bit (or the training precision, where that is wider)
   double half_depth = 0, processors = 1;
   double memory = 0;
-  double attention = 0;  ///< fused attention, causal FLOPs counted as half
-  double batched = 0;    ///< products of unfused attention
-  double element = 2;    ///< bytes of an activation
+  double convolution = 0;  ///< convolutions
+  double attention = 0;    ///< fused attention, causal FLOPs counted as half
+  double batched = 0;      ///< products of unfused attention
+  double element = 2;      ///< bytes of an activation
   double link = 0, link_latency = 0;
   double host_link = 0;
   double group_link = 0;  ///< between the groups of a host
@@ -59,7 +61,8 @@ struct MachineNumbers {
   double launch = 0;
   // Software.
   bool fused_attention = true, fused_loss = false, compiled = false, fused_norms = false, hides_gradients = false,
-       hides_tp = false, splits_messages = false, selective_is_attention = true;
+       hides_tp = false, splits_messages = false, selective_is_attention = true, sends_once_per_host = false,
+       hides_experts = false;
   double overlap = 0, gather_share = 1;
   double gathered_layers = 2;
   double context = 0;  ///< bytes of a process beyond its tensors
@@ -96,6 +99,7 @@ enum class PlanFault {
   kSequence,      ///< sequence no multiple of cp (or of tp with sequence parallelism)
   kExperts,       ///< ep without experts, experts no multiple of ep, or ep no divisor of dp x cp x tp
   kShards,        ///< dp x cp no multiple of shard_ranks
+  kOperators,     ///< more than data parallelism of a network by operators
   kPosition,      ///< sequence longer than the table of positions
 };
 [[nodiscard]] PlanFault check_plan(const ModelNumbers& model, const TrainingNumbers& training, const Plan& plan);
@@ -129,6 +133,11 @@ struct PeakMemory {
                                             const Plan& plan);
 [[nodiscard]] PeakMemory peak_memory(const ModelNumbers& model, const MachineNumbers& machine,
                                      const TrainingNumbers& training, const Plan& plan);
+
+[[nodiscard]] TimeParts operator_step_time(const ModelNumbers& model, const MachineNumbers& machine,
+                                           const TrainingNumbers& training, const Plan& plan);
+[[nodiscard]] MemoryParts operator_memory(const ModelNumbers& model, const MachineNumbers& machine,
+                                          const TrainingNumbers& training, const Plan& plan);
 
 /// What step_time() sums up over a pipeline, for its simulation.
 struct PipelineDetail {

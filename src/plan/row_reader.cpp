@@ -51,6 +51,7 @@ int find_device(const Catalog& catalog, const std::string& gpu) {
 bool matches(const Publication& publication, const Row& row) {
   return row.source.rfind(publication.source, 0) == 0 &&
          (publication.note.empty() || contains(lower(row.note), lower(publication.note))) &&
+         (publication.precision.empty() || lower(row.precision).rfind(publication.precision, 0) == 0) &&
          (publication.device.empty() || lower(row.gpu).rfind(lower(publication.device), 0) == 0);
 }
 
@@ -61,7 +62,8 @@ int find_published(const std::vector<Item>& items, const Row& row) {
   size_t length = 0;
   for (size_t i = 0; i < items.size(); ++i) {
     for (const Publication& publication : items[i].publications) {
-      const size_t characters = publication.source.size() + publication.note.size() + publication.device.size();
+      const size_t characters = publication.source.size() + publication.note.size() + publication.precision.size() +
+                                publication.device.size();
       if (characters > length && matches(publication, row)) {
         best = static_cast<int>(i);
         length = characters;
@@ -231,12 +233,17 @@ void assume_what_fits(Case& row, const Catalog& catalog, bool zero_open, bool re
   std::vector<Way> ways = {{row.plan.recompute, 1}};
   if (recompute_open) {
     ways = {{Recompute::kNone, 1}, {Recompute::kSelective, 1}};
-    if (hw.host_link > kFastHostLink) ways.push_back({Recompute::kNone, 1, true});
+    for (int eighths = 1; eighths <= 8 && hw.host_link > kFastHostLink; ++eighths)
+      ways.push_back({Recompute::kNone, eighths / 8.0, true});
   }
   if (recompute_open || share_open) {
+    for (int eighths = 1; recompute_open && eighths <= 8; ++eighths)
+      ways.push_back({Recompute::kSelectiveOperators, eighths / 8.0});
     for (int eighths = 1; eighths <= 8; ++eighths) ways.push_back({Recompute::kFull, eighths / 8.0});
   }
-  const int first = row.plan.zero_stage, last = zero_open && row.plan.dp * row.plan.cp > 1 ? 3 : first;
+  const int first = row.plan.zero_stage, last = !zero_open || row.plan.dp * row.plan.cp <= 1 ? first
+                                                : row.plan.pp > 1                            ? std::max(first, 1)
+                                                                                             : 3;
   const Plan printed = row.plan;
   for (const Way& way : ways) {
     for (int zero = first; zero <= last; ++zero) {
@@ -247,12 +254,14 @@ void assume_what_fits(Case& row, const Catalog& catalog, bool zero_open, bool re
       if (peak_memory(model, hw, training, row.plan).parts.total() > hw.memory_bytes) continue;
       if (zero_open) row.assumptions.push_back(str("ZeRO stage not given: ", zero));
       if (way.offload) {
-        row.assumptions.emplace_back("activations go to the host's memory, else it does not fit");
+        row.assumptions.push_back(
+            str("activations of ", way.share, " of the layers go to the host's memory, else it does not fit"));
         return;
       }
-      const char* name = way.recompute == Recompute::kNone        ? "none"
-                         : way.recompute == Recompute::kSelective ? "selective"
-                                                                  : "full";
+      const char* name = way.recompute == Recompute::kNone                 ? "none"
+                         : way.recompute == Recompute::kSelective          ? "selective"
+                         : way.recompute == Recompute::kSelectiveOperators ? "of operators"
+                                                                           : "full";
       if (recompute_open)
         row.assumptions.push_back(
             str("recomputation not given: ", name, " on ", way.share, " of the layers, the least that fits"));
@@ -409,7 +418,7 @@ Result<Case> read_case(const Row& row, const Catalog& catalog) {
   // Training.
   Training& training = out.training;
   training.global_batch = integer(row.global_batch, 1);
-  training.sequence = integer(row.seq_len, out.model.sequence);
+  training.sequence = integer(row.seq_len, std::max<int64_t>(1, out.model.sequence));
   training.precision = precision_of(row.precision);
   training.gradient_bytes = software.gradient_bytes;
   if (contains(note, "mp mode pure")) training.gradient_bytes = 2;

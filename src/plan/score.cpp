@@ -152,7 +152,8 @@ ScoredFile score_rows(CsvFile file, const Catalog& catalog) {
       const ModelNumbers model = numbers_of(out.from.model);
       const PlanFault fault = check_plan(model, numbers_of(out.from.training), out.from.plan);
       // Published runs split unevenly where their software could: only what no formula can answer is refused.
-      if (fault == PlanFault::kDegree || fault == PlanFault::kExperts || fault == PlanFault::kLayers) {
+      if (fault == PlanFault::kDegree || fault == PlanFault::kExperts || fault == PlanFault::kLayers ||
+          fault == PlanFault::kOperators) {
         out.refused = text_of(fault, model, numbers_of(out.from.training), out.from.plan);
       } else {
         predict(out, catalog, model);

@@ -9,7 +9,7 @@ namespace trireme::plan {
 namespace {
 
 // Counts that belong to training programs as such, not to a device: kernels of a layer and passes over its activations.
-constexpr double kLaunchesForward = 45, kLaunchesBackward = 65, kLaunchesHead = 60;
+constexpr double kLaunchesForward = 45, kLaunchesBackward = 65, kLaunchesHead = 60, kLaunchesRouting = 60;
 constexpr double kNormPasses = 12, kFusedNormPasses = 8, kCompiledPasses = 0.6, kCompiledLaunches = 0.5;
 constexpr double kLossPasses = 22, kFusedLossPasses = 10;
 constexpr double kScorePassesForward = 6, kScorePassesBackward = 9;
@@ -182,14 +182,21 @@ LayerTime layer_time(const LayerNumbers& layer, const Shape& s, const Plan& plan
     }
     const double share = rows / s.tokens;
     ffn_traffic += share * (2 * layer.expert_gates * layer.expert_width + 6 * s.hidden);  // permute there and back
-    time.launches_forward += 40;
-    time.launches_backward += 50;
+    // Router, sorting and copies, and one product and one copy for each expert that lives here.
+    time.launches_forward += kLaunchesRouting + 4 * local;
+    time.launches_backward += 1.5 * kLaunchesRouting + 8 * local;
     if (ep > 1) {
       const double bytes = rows * s.hidden * hw.element;
       const double near = std::min<double>(ep, hw.domain);
       const double inside = (near - 1) / ep * bytes / hw.link;
-      const double outside = ep > near ? (ep - near) / ep * bytes * hw.per_host / hw.network : 0;
-      time.expert += 2 * (std::max(inside, outside) + hw.link_latency);
+      double rows_outside = rows * (ep - near) / ep;
+      if (hw.sends_once_per_host && ep > near) {
+        // A token crosses the network once for each other host that any of its experts is on (DeepEP).
+        const double hosts = ep / near;
+        rows_outside = rows / layer.active * (hosts - 1) * (1 - std::pow(1 - 1 / hosts, layer.active));
+      }
+      const double outside = rows_outside * s.hidden * hw.element * hw.per_host / hw.network;
+      time.expert += 2 * (std::max(inside, outside) + hw.link_latency) * (hw.hides_experts ? 1 - hw.overlap : 1.0);
     }
   }
   const double norm = hw.fused_norms ? kFusedNormPasses : kNormPasses;
@@ -211,6 +218,7 @@ LayerTime layer_time(const LayerNumbers& layer, const Shape& s, const Plan& plan
 
 TimeParts step_time(const ModelNumbers& model, const MachineNumbers& hw, const TrainingNumbers& training,
                     const Plan& plan, PipelineDetail* detail) {
+  if (!model.operators.empty()) return operator_step_time(model, hw, training, plan);
   const double dp = plan.dp, tp = plan.tp, pp = plan.pp, cp = plan.cp, b = plan.micro_batch;
   const double micro_steps = training.global_batch / (b * dp);
   const double tokens = b * training.sequence / cp;
@@ -270,7 +278,8 @@ TimeParts step_time(const ModelNumbers& model, const MachineNumbers& hw, const T
     p.launch = kind.seconds - device;
     if (plan.offload_activations && hw.host_link > 0) {
       // Out behind forward, back behind backward: only what takes longer than computing shows.
-      const double transfer = 2 * layer_activation_bytes(layer, model, hw, training, plan) / hw.host_link;
+      const double transfer =
+          2 * plan.recompute_share * layer_activation_bytes(layer, model, hw, training, plan) / hw.host_link;
       kind.gather = std::max(0.0, transfer - kind.seconds);
     }
     if (sharded) {

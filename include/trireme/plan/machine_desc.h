@@ -45,8 +45,9 @@ struct DeviceDesc {
 /// tells several apart, words of its `note`.
 struct Publication {
   std::string source;
-  std::string note;    ///< empty: any
-  std::string device;  ///< beginning of the device's name; empty: any
+  std::string note;       ///< empty: any
+  std::string precision;  ///< beginning of the precision; empty: any
+  std::string device;     ///< beginning of the device's name; empty: any
 };
 
 struct ClusterDesc {
@@ -88,6 +89,8 @@ struct SoftwareProfile {
   bool full_precision_weights = false;  ///< kept weights are fp32 and have no second master copy
   bool reports_process_memory = false;  ///< memory in its publications is of the whole process, in GB
   double gathered_layers = 2;           ///< ZeRO-3: layers whose whole weights a rank holds at a time
+  bool sends_once_per_host = false;     ///< expert parallelism: a token crosses the network once for each host
+  bool hides_expert_parallel = false;   ///< its all-to-all runs beside other micro-steps
   double gradient_bytes = 4;            ///< of one reduced gradient element
   // Fitted: the three of a profile.
   Sourced attention_generation;  ///< factor on attention_efficiency
