@@ -1,5 +1,6 @@
 // `trireme plan estimate-memory`: does it fit, and if not, what is the least that must change.
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 #include <nlohmann/json.hpp>
@@ -138,18 +139,19 @@ int cmd_plan_memory(const std::vector<std::string>& args) {
   app.get_option("--global-batch")
       ->required(false)
       ->description("samples of one optimizer step; default: micro-batch x dp");
-  app.get_option("--seq-len")->description("tokens of a sample; default: what the model fixes, else 2048");
-  app.add_option("--tp", flags.plan.tp, "tensor-parallel degree; default 1")->check(CLI::PositiveNumber);
-  app.add_option("--pp", flags.plan.pp, "pipeline degree; default 1")->check(CLI::PositiveNumber);
-  app.add_option("--cp", flags.plan.cp, "context-parallel degree; default 1")->check(CLI::PositiveNumber);
-  app.add_option("--ep", flags.plan.ep, "expert-parallel degree; default 1")->check(CLI::PositiveNumber);
+  app.get_option("--seq-len")
+      ->description("tokens of a sample; default: what the model fixes, else 2048 or its positions");
+  app.add_option("--tp", flags.plan.tp, "tensor-parallel degree; default 1")->check(whole_number(1, 1'000'000'000));
+  app.add_option("--pp", flags.plan.pp, "pipeline degree; default 1")->check(whole_number(1, 1'000'000'000));
+  app.add_option("--cp", flags.plan.cp, "context-parallel degree; default 1")->check(whole_number(1, 1'000'000'000));
+  app.add_option("--ep", flags.plan.ep, "expert-parallel degree; default 1")->check(whole_number(1, 1'000'000'000));
   app.add_option("--micro-batch", flags.plan.micro_batch, "samples of one replica in one forward; default 1")
-      ->check(CLI::PositiveNumber);
+      ->check(whole_number(1, 1'000'000'000));
   app.add_option("--zero", flags.plan.zero_stage, "ZeRO stage 0 to 3; default 0")->check(CLI::Range(0, 3));
   app.add_option("--recompute", flags.recompute, "none, selective or full; default none")
       ->check(CLI::IsMember({"none", "selective", "full"}));
   app.add_option("--spare", flags.spare_percent, "percent of a device's memory that stays free; default 10")
-      ->check(CLI::Range(0.0, 99.0));
+      ->check(number_within(0, 99));
   app.add_flag("--json", flags.as_json, "the same as JSON on standard output");
   try {
     std::vector<std::string> reversed(args.rbegin(), args.rend());
@@ -175,7 +177,9 @@ int cmd_plan_memory(const std::vector<std::string>& args) {
                   str("[plan.estimate-memory] model '", model.name,
                       "' is described by operators; only transformers are laid out on a cluster."));
     }
-    if (flags.what.sequence == 0 && model.sequence == 0) flags.what.sequence = kUsualSequence;
+    if (flags.what.sequence == 0 && model.sequence == 0) {
+      flags.what.sequence = model.positions > 0 ? std::min(kUsualSequence, model.positions) : kUsualSequence;
+    }
     if (flags.what.global_batch == 0) {
       const int64_t devices = plan::read_cluster_spec(flags.what.cluster, plan::load_machines()).num_devices();
       flags.what.global_batch =

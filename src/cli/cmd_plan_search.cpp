@@ -43,7 +43,7 @@ void add_search_flags(CLI::App& app, SearchFlags& f) {
   const auto degree = [&app](const char* name, std::vector<int64_t>& values, const char* text) {
     app.add_option(name, values, text)
         ->delimiter(',')
-        ->check(CLI::PositiveNumber)
+        ->check(whole_number(1, 1'000'000'000))
         ->group("What may be searched (one value fixes it; a list: 1,2,4)");
   };
   Constraints& c = f.constraints;
@@ -63,12 +63,18 @@ void add_search_flags(CLI::App& app, SearchFlags& f) {
       ->delimiter(',')
       ->check(CLI::IsMember({"none", "selective", "full"}))
       ->group(limits);
-  app.add_option("--max-tp", c.max_tp, "no larger tensor-parallel degree")->group(limits);
-  app.add_option("--max-pp", c.max_pp, "no larger pipeline degree")->group(limits);
-  app.add_option("--max-cp", c.max_cp, "no larger context-parallel degree")->group(limits);
+  app.add_option("--max-tp", c.max_tp, "no larger tensor-parallel degree")
+      ->check(whole_number(1, 1'000'000'000))
+      ->group(limits);
+  app.add_option("--max-pp", c.max_pp, "no larger pipeline degree")
+      ->check(whole_number(1, 1'000'000'000))
+      ->group(limits);
+  app.add_option("--max-cp", c.max_cp, "no larger context-parallel degree")
+      ->check(whole_number(1, 1'000'000'000))
+      ->group(limits);
   app.add_flag("--tp-across-hosts", c.tp_across_hosts, "also tensor parallel beyond one link domain")->group(limits);
   app.add_option("--spare", f.spare_percent, "percent of a device's memory that stays free; default 10")
-      ->check(CLI::Range(0.0, 99.0))
+      ->check(number_within(0, 99))
       ->group(limits);
   app.add_flag("--runnable", c.runnable, "only what Trireme's own runtime has today: data-parallel replicas")
       ->group(limits);
@@ -81,7 +87,7 @@ void add_search_flags(CLI::App& app, SearchFlags& f) {
       ->check(CLI::IsMember({"time", "memory"}))
       ->group(output);
   app.add_option("--price", f.price, "price of one device for an hour: adds the cost of a step and of 1e12 tokens")
-      ->check(CLI::NonNegativeNumber)
+      ->check(number_within(0, 1e9))
       ->group(output);
   app.add_flag("--json", f.as_json, "the same as JSON on standard output")->group(output);
 }

@@ -124,4 +124,14 @@ std::function<std::string(const std::string&)> whole_number(int64_t min, int64_t
   };
 }
 
+std::function<std::string(const std::string&)> number_within(double min, double max) {
+  return [min, max](const std::string& text) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    const bool number = error == std::errc{} && end == text.data() + text.size();
+    if (number && value >= min && value <= max) return std::string{};
+    return str("is '", text, "'; a number from ", min, " to ", max, " is required.");
+  };
+}
+
 }  // namespace trireme::cli

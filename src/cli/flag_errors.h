@@ -27,5 +27,7 @@ namespace trireme::cli {
 
 /// A check for add_option()->check(): "--batch is 'x'; a whole number from 1 to 64 is required."
 [[nodiscard]] std::function<std::string(const std::string&)> whole_number(int64_t min, int64_t max);
+/// The same for any number; never true of "nan".
+[[nodiscard]] std::function<std::string(const std::string&)> number_within(double min, double max);
 
 }  // namespace trireme::cli

@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 
 #include "base/str.h"
+#include "cli/flag_errors.h"
 #include "plan/cluster_spec.h"
 #include "plan/machine_file.h"
 #include "plan/model_file.h"
@@ -20,7 +21,8 @@ void add_plan_flags(CLI::App& app, PlanFlags& flags) {
   app.add_option("--cluster", flags.cluster, "HOSTSxDEVICESxTYPE (16x8xH100), a known cluster, or a JSON file")
       ->required();
   app.add_option("--global-batch", flags.global_batch, "samples of one optimizer step, over all replicas")->required();
-  app.add_option("--seq-len", flags.sequence, "tokens of a sample; default: what the model fixes");
+  app.add_option("--seq-len", flags.sequence, "tokens of a sample; default: what the model fixes")
+      ->check(whole_number(1, 1'000'000'000));
   app.add_option("--precision", flags.precision, "fp32, tf32, fp16, bf16, fp8 or fp4; default bf16");
   app.add_option("--software", flags.software,
                  "what runs the training, by its name in machines/software.json; default 'default'");
@@ -47,7 +49,9 @@ PlanInputs read_plan_inputs(const PlanFlags& flags) {
   training.sequence = flags.sequence > 0 ? flags.sequence : inputs.model.sequence;
   training.precision = flags.precision;
   training.gradient_bytes = inputs.machine.software.gradient_bytes;
-  if (inputs.machine.software.full_precision_weights) {
+  // Weights that are fp32 already need no second copy beside the two moments.
+  const bool wide = flags.precision == "fp32" || flags.precision == "tf32";
+  if (inputs.machine.software.full_precision_weights || wide) {
     training.weight_bytes = 4;
     training.optimizer_bytes = 8;
   }
@@ -55,10 +59,9 @@ PlanInputs read_plan_inputs(const PlanFlags& flags) {
     throw Error(ErrorKind::kConfig,
                 str("[plan] --global-batch ", flags.global_batch, ": 1 to 1,000,000,000 samples are required."));
   }
-  if (inputs.model.is_transformer() && (training.sequence < 1 || training.sequence > 1'000'000'000)) {
+  if (inputs.model.is_transformer() && training.sequence == 0) {
     throw Error(ErrorKind::kConfig,
-                str("[plan] --seq-len ", training.sequence, ": 1 or more tokens are required; model '",
-                    inputs.model.name, "' fixes none."));
+                str("[plan] model '", inputs.model.name, "' fixes no sequence length. Give --seq-len."));
   }
   if (inputs.machine.device.peak_flops.find(flags.precision) == inputs.machine.device.peak_flops.end()) {
     std::string known;

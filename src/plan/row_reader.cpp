@@ -93,6 +93,21 @@ std::optional<Recompute> recompute_of(const std::string& text) {
   return std::nullopt;
 }
 
+/// Recomputation and precision are words; one that is not known would be predicted as something else.
+void require_known(const CsvFile& file, const Row& row) {
+  const auto fail = [&](const char* column, const std::string& is, const char* known) {
+    throw Error(ErrorKind::kConfig, str("[plan.score] ", file.name, ":", row.line, ": column '", column, "' is '", is,
+                                        "'; known are ", known, ", and nothing where nothing was printed."));
+  };
+  if (!row.recompute.empty() && !recompute_of(row.recompute)) {
+    fail("recompute", row.recompute, "none, selective, selective_op, selective_layer, full");
+  }
+  const std::string precision = lower(row.precision);
+  bool known = precision.empty();
+  for (const char* word : {"fp4", "fp8", "bf16", "fp16", "tf32", "fp32"}) known = known || contains(precision, word);
+  if (!known) fail("precision", row.precision, "fp32, tf32, fp16, bf16, fp8, fp4 and names that contain one of them");
+}
+
 double dense_parameters(const Row& row, double products) {
   const double kv = given(row.kv_heads) && given(row.heads) ? row.kv_heads / row.heads : 1;
   return row.layers * (row.hidden * row.hidden * (2 + 2 * kv) + products * row.hidden * row.ffn_hidden) +
@@ -281,7 +296,7 @@ std::vector<Row> read_rows(const CsvFile& file) {
     const int at = file.column(name);
     if (at < 0) {
       throw Error(ErrorKind::kConfig, str("[plan.score] ", file.name, ":1: there is no column '", name,
-                                          "'. docs/planner.md lists the columns of a table of measurements."));
+                                          "'. docs/planner_costs.md lists the columns of a table of measurements."));
     }
     return at;
   };
@@ -289,40 +304,43 @@ std::vector<Row> read_rows(const CsvFile& file) {
     std::string Row::* to;
     int at;
   };
-  struct Number {
-    double Row::* to;
-    const char* name;
-    int at;
-  };
   const Text texts[] = {
       {&Row::source, need("source")},       {&Row::model, need("model")},         {&Row::gpu, need("gpu")},
       {&Row::recompute, need("recompute")}, {&Row::precision, need("precision")}, {&Row::note, need("note")}};
-  Number numbers[] = {{&Row::year, "year", 0},
-                      {&Row::params_b, "params_b", 0},
-                      {&Row::layers, "layers", 0},
-                      {&Row::hidden, "hidden", 0},
-                      {&Row::heads, "heads", 0},
-                      {&Row::kv_heads, "kv_heads", 0},
-                      {&Row::ffn_hidden, "ffn_hidden", 0},
-                      {&Row::vocab, "vocab", 0},
-                      {&Row::seq_len, "seq_len", 0},
-                      {&Row::gpus, "gpus", 0},
-                      {&Row::gpus_per_node, "gpus_per_node", 0},
-                      {&Row::dp, "dp", 0},
-                      {&Row::tp, "tp", 0},
-                      {&Row::pp, "pp", 0},
-                      {&Row::cp, "cp", 0},
-                      {&Row::ep, "ep", 0},
-                      {&Row::zero_stage, "zero_stage", 0},
-                      {&Row::micro_batch, "micro_batch", 0},
-                      {&Row::global_batch, "global_batch", 0},
-                      {&Row::virtual_stages, "virtual_stages", 0},
-                      {&Row::seconds_per_step, "seconds_per_step", 0},
-                      {&Row::samples_per_s, "samples_per_s", 0},
-                      {&Row::tokens_per_s_per_gpu, "tokens_per_s_per_gpu", 0},
-                      {&Row::tflops_per_gpu, "tflops_per_gpu", 0},
-                      {&Row::mfu_pct, "mfu_pct", 0},
-                      {&Row::peak_mem_gb, "peak_mem_gb", 0}};
+  constexpr double kAboveNothing = 1e-12;
+  struct Number {
+    double Row::* to;
+    const char* name;
+    double min, max;
+    bool whole;
+    int at = 0;
+  };
+  Number numbers[] = {{&Row::year, "year", 1900, 3000, true},
+                      {&Row::params_b, "params_b", kAboveNothing, 1e15, false},
+                      {&Row::layers, "layers", 1, 100'000, true},
+                      {&Row::hidden, "hidden", 1, 1e7, true},
+                      {&Row::heads, "heads", 1, 1e6, true},
+                      {&Row::kv_heads, "kv_heads", 1, 1e6, true},
+                      {&Row::ffn_hidden, "ffn_hidden", 1, 1e8, true},
+                      {&Row::vocab, "vocab", 1, 1e9, true},
+                      {&Row::seq_len, "seq_len", 1, 1e9, true},
+                      {&Row::gpus, "gpus", 1, 1e7, true},
+                      {&Row::gpus_per_node, "gpus_per_node", 1, 1e6, true},
+                      {&Row::dp, "dp", 1, 1e7, true},
+                      {&Row::tp, "tp", 1, 1e7, true},
+                      {&Row::pp, "pp", 1, 1e7, true},
+                      {&Row::cp, "cp", 1, 1e7, true},
+                      {&Row::ep, "ep", 1, 1e7, true},
+                      {&Row::zero_stage, "zero_stage", 0, 3, true},
+                      {&Row::micro_batch, "micro_batch", 1, 1e9, true},
+                      {&Row::global_batch, "global_batch", 1, 1e9, true},
+                      {&Row::virtual_stages, "virtual_stages", 1, 1e5, true},
+                      {&Row::seconds_per_step, "seconds_per_step", kAboveNothing, 1e15, false},
+                      {&Row::samples_per_s, "samples_per_s", 0, 1e15, false},
+                      {&Row::tokens_per_s_per_gpu, "tokens_per_s_per_gpu", kAboveNothing, 1e15, false},
+                      {&Row::tflops_per_gpu, "tflops_per_gpu", kAboveNothing, 1e15, false},
+                      {&Row::mfu_pct, "mfu_pct", kAboveNothing, 1e15, false},
+                      {&Row::peak_mem_gb, "peak_mem_gb", kAboveNothing, 1e15, false}};
   for (Number& number : numbers) number.at = need(number.name);
   std::vector<Row> rows;
   rows.reserve(file.rows.size());
@@ -340,9 +358,18 @@ std::vector<Row> read_rows(const CsvFile& file) {
                       str("[plan.score] ", file.name, ":", from.line, ": column '", number.name, "' is '", field,
                           "'; it must be a number, or empty where nothing was printed."));
         }
+        const bool inside = value >= number.min && value <= number.max;  // false for a value that is no number
+        if (!inside || (number.whole && value != std::floor(value))) {
+          throw Error(
+              ErrorKind::kConfig,
+              str("[plan.score] ", file.name, ":", from.line, ": column '", number.name, "' is ", field, "; ",
+                  number.whole ? str("a whole number from ", number.min, " to ", number.max) : "a number above 0",
+                  " is required, or nothing where nothing was printed."));
+        }
       }
       row.*number.to = value;
     }
+    require_known(file, row);
     rows.push_back(std::move(row));
   }
   return rows;

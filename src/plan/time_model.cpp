@@ -371,10 +371,11 @@ TimeParts step_time(const ModelNumbers& model, const MachineNumbers& hw, const T
   // Pipeline.
   if (ranks > 1) {
     step.bubble = (sum - slowest) / static_cast<double>(plan.virtual_stages);
-    const bool across = tp * dp * cp >= hw.domain;
+    // One boundary that leaves the link domain is enough: the slowest sets the pace.
+    const bool across = tp * dp * cp * pp > hw.domain;
     double message = tokens * model.hidden * hw.element;
     if (hw.splits_messages || plan.sequence_parallel) message /= tp;
-    const double rate = across ? hw.network / hw.per_host : hw.link;
+    const double rate = across ? hw.network / std::min<double>(hw.per_host, tp * dp * cp) : hw.link;
     const double send = 2 * (kMessageLatency + message / rate);
     if (detail != nullptr) {
       detail->message_bytes = message;

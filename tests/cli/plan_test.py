@@ -79,6 +79,8 @@ class SearchTest(unittest.TestCase):
                 (["--model", "lama3_8b", *good[2:]], "did you mean 'llama3-8b'?"),
                 (["--cluster", "8xH10", *LLAMA, "--global-batch", 8], "H100"),
                 (["--model", "llama3_8b", "--cluster", "8xH100", "--global-batch", 8], "--seq-len"),
+                ([*good, "--spare", "nan"], "--spare is 'nan'; a number from 0 to 99"),
+                ([*good, "--tp", "2,x"], "--tp is 'x'; a whole number from 1"),
                 (["--model", "resnet50", "--cluster", "8xH100", "--global-batch", 8], "resnet50"),
                 (["frob"], "frob")):
             with self.subTest(args=args):
@@ -87,6 +89,32 @@ class SearchTest(unittest.TestCase):
                 self.assertIn(words, done.stderr)
                 self.assertRegex(done.stderr, r"^\[plan")
                 self.assertEqual(len(done.stderr.strip().splitlines()), 1, done.stderr)
+
+
+class ScoreTest(unittest.TestCase):
+    COLUMNS = ("source,year,model,params_b,layers,hidden,heads,kv_heads,ffn_hidden,vocab,seq_len,gpu,gpus,gpus_per_node,dp,tp,pp,cp,ep,zero_stage,"
+               "micro_batch,global_batch,recompute,precision,virtual_stages,seconds_per_step,samples_per_s,tokens_per_s_per_gpu,tflops_per_gpu,"
+               "mfu_pct,peak_mem_gb,note").split(",")
+    GOOD = dict(source="made up", model="dense", layers="24", hidden="1024", heads="16", ffn_hidden="4096", vocab="50257", seq_len="1024",
+                gpu="A100-80", gpus="8", gpus_per_node="8", dp="8", tp="1", pp="1", cp="1", zero_stage="1", micro_batch="1", global_batch="8",
+                recompute="none", precision="bf16", seconds_per_step="0.1")
+
+    def score(self, **changed):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "t.csv"
+            row = {**self.GOOD, **changed}
+            path.write_text(",".join(self.COLUMNS) + "\n" + ",".join(row.get(name, "") for name in self.COLUMNS) + "\n")
+            return run("score", path)
+
+    def test_impossible_cells_are_named_not_predicted(self):
+        self.assertEqual(self.score().returncode, 0, self.score().stderr)
+        for column, value in [(name, bad) for name in ("layers", "hidden", "heads", "seq_len", "gpus", "dp", "tp", "pp", "cp", "micro_batch", "global_batch")
+                              for bad in ("0", "-1", "0.5", "nan", "inf", "1e30")] + [
+                                  ("zero_stage", "9"), ("recompute", "zz"), ("precision", "zz"), ("seconds_per_step", "-1"), ("seconds_per_step", "inf")]:
+            with self.subTest(column=column, value=value):
+                done = self.score(**{column: value})
+                self.assertEqual(done.returncode, 2, done.stdout)
+                self.assertRegex(done.stderr, r"^\[plan\.score\] \S*t\.csv:2: column '%s' is " % column)
 
 
 class MemoryTest(unittest.TestCase):
@@ -111,6 +139,9 @@ class MemoryTest(unittest.TestCase):
         again = run("estimate-memory", *LLAMA, "--cluster", "4xA100-80", "--zero", 3)
         self.assertEqual(again.returncode, 0, again.stdout + again.stderr)
         self.assertIn("fits, ", again.stdout)
+
+    def test_a_model_shorter_than_the_usual_sequence(self):
+        self.assertEqual(run("estimate-memory", "--model", "gpt2", "--cluster", "1xH100").returncode, 0)
 
     def test_degrees_that_do_not_divide_the_devices(self):
         done = run("estimate-memory", *LLAMA, "--cluster", "4xA100-80", "--tp", 3)

@@ -109,10 +109,13 @@ with tempfile.TemporaryDirectory() as folder:
         (["--stage-factors", "1,2"], "--stage-factors has 2 numbers; one for each of 4 stages is required"),
         (["--topology", "star"], "unknown topology 'star'"),
         (["--stages", "two"], "--stages"),
-        (["--forward-ms", "-1"], "a duration is -0.001"),
-        (["--message-mb", "inf"], "edge_bytes is inf; a finite number"),
+        (["--forward-ms", "-1"], "--forward-ms is '-1'; a number from 0"),
+        (["--message-mb", "inf"], "--message-mb is 'inf'; a number from 0"),
+        (["--activations-mb", "nan"], "--activations-mb is 'nan'; a number from 0"),
+        (["--compare-links", "25,0"], "--compare-links is '0'; a number from 1e-09"),
         (["--slow-rank", "1=inf"], "rank_slowdown is inf; a finite number"),
-        (["--micro-batches", "100000000"], "the product must be at most 4000000"),
+        (["--micro-batches", "100000000"], "--micro-batches is '100000000'; a whole number from 1 to 1,000,000"),
+        (["--stages", "1000", "--micro-batches", "1000000"], "the product must be at most 4000000"),
     ]:
         done = run(*args)
         expect(f"{args}: {done.returncode} {done.stderr}", done.returncode in (1, 2) and words in done.stderr and not done.stdout)

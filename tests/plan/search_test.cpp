@@ -134,6 +134,15 @@ TEST(Search, MoreBandwidthIsNeverSlower) {
   }
 }
 
+// Four ranks a stage on hosts of eight: the boundary between the second and the third stage crosses the network.
+TEST(TimeModel, PipelineThatLeavesItsHostPaysForTheNetwork) {
+  const Plan plan = {.dp = 4, .pp = 4};
+  const Numbers fast(machine(80, 50e9));
+  const Numbers slow(machine(80, 50e6));
+  EXPECT_GT(step_time(slow.model, slow.machine, slow.training, plan).pipeline,
+            10 * step_time(fast.model, fast.machine, fast.training, plan).pipeline);
+}
+
 TEST(Search, ParetoPlansAreNotBeatenByAny) {
   const Numbers n(machine(24));
   const SearchResult result = search(n.model, n.machine, n.training, 16, {}, std::numeric_limits<size_t>::max());
