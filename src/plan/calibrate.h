@@ -14,14 +14,15 @@ namespace trireme::plan {
 struct KnobChoice {
   bool devices = true, clusters = true, software = true;
 };
-/// Knobs of all devices, clusters and profiles that the rows use. The pointers are into the catalog, which must outlive them.
+/// Knobs of all devices, clusters and profiles that the rows use; of devices and profiles only what was fitted when they were shipped. The pointers are into the catalog, which must outlive them.
 [[nodiscard]] std::vector<Knob> knobs_for(MachineCatalog& machines, const std::vector<const ScoredRow*>& rows,
                                           const KnobChoice& choice);
 
 /// Moves the knobs to the best values for the rows' measured times; rows of one `weights` entry count alike. A value that the rows do not
 /// determine stays near a neutral start, never near what was shipped: that may have been fitted on rows that are left out here.
+/// `ridge`: weight of that pull, 0 = the usual weak one.
 void refit(Catalog& catalog, std::vector<Knob>& knobs, const std::vector<const ScoredRow*>& rows,
-           const std::vector<double>& weights);
+           const std::vector<double>& weights, double ridge = 0);
 
 /// At most `most` rows, evenly spread.
 [[nodiscard]] std::vector<const ScoredRow*> spread(const std::vector<const ScoredRow*>& rows, size_t most);

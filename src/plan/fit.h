@@ -22,6 +22,6 @@ struct Knob {
 /// Minimises the sum of weight x soft-L1(residual / scale) by Levenberg-Marquardt with numeric derivatives; leaves the best values in the knobs.
 /// `residuals` fills its argument with log(predicted / measured), in the same order each time. Returns the sum. [deterministic]
 double fit(std::vector<Knob>& knobs, const std::vector<double>& weights, double scale,
-           const std::function<void(std::vector<double>&)>& residuals, int steps = 40);
+           const std::function<void(std::vector<double>&)>& residuals, int steps = 60);
 
 }  // namespace trireme::plan
