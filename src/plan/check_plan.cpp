@@ -10,8 +10,9 @@ bool divides(double part, double whole) { return part >= 1 && std::fmod(whole, p
 }  // namespace
 
 PlanFault check_plan(const ModelNumbers& model, const TrainingNumbers& training, const Plan& plan) {
-  const double dp = plan.dp, tp = plan.tp, pp = plan.pp, cp = plan.cp, ep = plan.ep, v = plan.virtual_stages,
-               b = plan.micro_batch;
+  const auto dp = static_cast<double>(plan.dp), tp = static_cast<double>(plan.tp), pp = static_cast<double>(plan.pp),
+             cp = static_cast<double>(plan.cp), ep = static_cast<double>(plan.ep),
+             v = static_cast<double>(plan.virtual_stages), b = static_cast<double>(plan.micro_batch);
   if (dp < 1 || tp < 1 || pp < 1 || cp < 1 || ep < 1 || v < 1 || b < 1) return PlanFault::kDegree;
   if (training.global_batch < 1 || !divides(b * dp, training.global_batch)) return PlanFault::kBatch;
   if (!model.operators.empty()) {

@@ -68,7 +68,8 @@ double layer_weights(const LayerNumbers& layer, const Plan& plan) {
 MemoryParts stage_memory(const ModelNumbers& model, const MachineNumbers& hw, const TrainingNumbers& training,
                          const Plan& plan, int rank) {
   if (!model.operators.empty()) return operator_memory(model, hw, training, plan);
-  const double tp = plan.tp, dp = plan.dp, cp = plan.cp, ep = plan.ep;
+  const auto tp = static_cast<double>(plan.tp), dp = static_cast<double>(plan.dp), cp = static_cast<double>(plan.cp),
+             ep = static_cast<double>(plan.ep);
   const int ranks = static_cast<int>(plan.pp);
   const bool first = rank == 0, last = rank + 1 == ranks;
   const StageRange range = stage_layers(static_cast<int>(model.layers), ranks, rank);

@@ -105,7 +105,7 @@ OperatorTime operator_time(const Operator& op, const MachineNumbers& hw, double 
 
 TimeParts operator_step_time(const ModelNumbers& model, const MachineNumbers& hw, const TrainingNumbers& training,
                              const Plan& plan) {
-  const double dp = plan.dp, batch = plan.micro_batch;
+  const auto dp = static_cast<double>(plan.dp), batch = static_cast<double>(plan.micro_batch);
   const double micro_steps = training.global_batch / (batch * dp);
   TimeParts step;
   double parameters = 0, operators = 0;

@@ -219,7 +219,8 @@ LayerTime layer_time(const LayerNumbers& layer, const Shape& s, const Plan& plan
 TimeParts step_time(const ModelNumbers& model, const MachineNumbers& hw, const TrainingNumbers& training,
                     const Plan& plan, PipelineDetail* detail) {
   if (!model.operators.empty()) return operator_step_time(model, hw, training, plan);
-  const double dp = plan.dp, tp = plan.tp, pp = plan.pp, cp = plan.cp, b = plan.micro_batch;
+  const auto dp = static_cast<double>(plan.dp), tp = static_cast<double>(plan.tp), pp = static_cast<double>(plan.pp),
+             cp = static_cast<double>(plan.cp), b = static_cast<double>(plan.micro_batch);
   const double micro_steps = training.global_batch / (b * dp);
   const double tokens = b * training.sequence / cp;
   const Shape shape{hw, training, tokens, training.sequence, b, tp, cp, model.hidden, plan.sequence_parallel};
