@@ -30,8 +30,9 @@ void print_score(const Score& s) {
   if (s.timed > 0) {
     std::printf("  step time: MAPE %.2f %%, bias %+.2f %%, within 10 %%: %.0f %%, worst %.1f %% (line %d)\n",
                 100 * s.mape, 100 * s.bias, 100 * s.within_ten, 100 * s.worst, s.worst_line);
-    std::printf("  best single constant on the same rows: %.1f TFLOP/s, MAPE %.2f %%\n", s.constant_tflops,
-                100 * s.constant_mape);
+    std::printf(
+        "  best single constant for each device and precision on the same rows: %.1f TFLOP/s for most, MAPE %.2f %%\n",
+        s.constant_tflops, 100 * s.constant_mape);
   }
   if (s.groups > 0) {
     std::printf("  order of plans in %d groups: Spearman %.2f, regret %.2f %% on average, %.2f %% at worst\n", s.groups,

@@ -174,7 +174,7 @@ Score summarise(const std::string& name, const std::vector<ScoredRow>& rows) {
   Score score;
   score.name = name;
   std::map<std::string, int> refusals;
-  std::vector<std::pair<double, double>> constants;
+  std::map<std::pair<int, std::string>, std::vector<std::pair<double, double>>> constants;  // by device and precision
   for (const ScoredRow& row : rows) {
     ++score.rows;
     const bool timed = row.readable && row.from.seconds > 0;
@@ -208,7 +208,8 @@ Score summarise(const std::string& name, const std::vector<ScoredRow>& rows) {
       score.worst = std::abs(error);
       score.worst_line = row.line;
     }
-    constants.emplace_back(step_flops(row.from) / row.from.gpus, row.from.seconds);
+    constants[{row.from.device, row.from.training.precision}].emplace_back(step_flops(row.from) / row.from.gpus,
+                                                                           row.from.seconds);
   }
   if (score.timed > 0) {
     score.mape /= score.timed;
@@ -219,9 +220,15 @@ Score summarise(const std::string& name, const std::vector<ScoredRow>& rows) {
     score.memory_mape /= score.memory_rows;
     score.memory_bias /= score.memory_rows;
   }
-  const SingleConstant constant = best_constant(constants);
-  score.constant_mape = constant.mape;
-  score.constant_tflops = constant.rate / 1e12;
+  size_t most = 0;
+  for (const auto& [key, some] : constants) {
+    const SingleConstant constant = best_constant(some);
+    score.constant_mape += constant.mape * static_cast<double>(some.size()) / score.timed;
+    if (some.size() > most) {
+      most = some.size();
+      score.constant_tflops = constant.rate / 1e12;
+    }
+  }
   score.refusals.assign(refusals.begin(), refusals.end());
   std::stable_sort(score.refusals.begin(), score.refusals.end(),
                    [](const auto& a, const auto& b) { return a.second > b.second; });

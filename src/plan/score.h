@@ -25,7 +25,10 @@ struct Score {
   int rows = 0, with_time = 0, timed = 0;  ///< all, those with a measured time, those of them that were predicted
   double mape = 0, bias = 0, worst = 0, within_ten = 0;  ///< of step time, fractions
   int worst_line = 0;
-  double constant_mape = 0, constant_tflops = 0;  ///< the best single rate, fitted on these very rows
+  double
+      constant_mape = 0,
+      constant_tflops =
+          0;  ///< the best single rate of each device and precision, fitted on these very rows; the rate of most rows
   int groups = 0;
   double spearman = 0, regret = 0, worst_regret = 0;
   int memory_rows = 0;
