@@ -79,6 +79,15 @@ double fit(std::vector<Knob>& knobs, const std::vector<double>& weights, double 
     for (size_t j = 0; j < n; ++j) {
       for (size_t k = j + 1; k < n; ++k) normal[j * n + k] = normal[k * n + j];
     }
+    // A knob at its limit that would move out of it stays: else the others' steps are wrong.
+    for (size_t j = 0; j < n; ++j) {
+      const bool out = (right[j] > 0 && at[j] >= std::log(knobs[j].high) - 1e-9) ||
+                       (right[j] < 0 && at[j] <= std::log(knobs[j].low) + 1e-9);
+      if (!out) continue;
+      for (size_t k = 0; k < n; ++k) normal[j * n + k] = normal[k * n + j] = 0;
+      normal[j * n + j] = 1;
+      right[j] = 0;
+    }
     bool better = false;
     for (int tries = 0; tries < 8 && !better; ++tries) {
       std::vector<double> damped = normal;
