@@ -104,10 +104,10 @@ int cmd_plan_score(const std::vector<std::string>& args) {
       "Predicts each row of tables of published measurements and compares.\n"
       "Per table: rows predicted and refused (with reasons), error of step time, order of plans, error of memory, and "
       "the best single\n"
-      "constant on the same rows. docs/planner.md lists the columns of a table.",
+      "constant on the same rows. docs/planner_costs.md lists the columns of a table.",
       "trireme plan score");
   std::vector<std::string> files;
-  std::string out, data;
+  std::string out;
   int rows_to_fit = 0;
   bool validate = false, as_json = false, show_rows = false;
   app.add_option("FILE", files, "tables (CSV)")->required();

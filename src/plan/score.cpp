@@ -41,7 +41,7 @@ void predict(ScoredRow& row, const Catalog& catalog, const ModelNumbers& model) 
 /// The reason without its numbers, for counting.
 std::string kind_of(const std::string& reason) {
   const size_t colon = reason.find(':');
-  if (reason.rfind("'", 0) == 0 && colon != std::string::npos) return reason.substr(colon + 2);
+  if (reason.starts_with('\'') && colon != std::string::npos) return reason.substr(colon + 2);
   return reason.substr(0, colon);
 }
 
@@ -182,7 +182,7 @@ Score summarise(const std::string& name, const std::vector<ScoredRow>& rows) {
     if (row.readable && row.from.out_of_memory) {
       ++score.out_of_memory;
       score.out_of_memory_refused += row.refused.empty() ? 0 : 1;
-    } else if (timed && row.refused.rfind("does not fit", 0) == 0) {
+    } else if (timed && row.refused.starts_with("does not fit")) {
       ++score.ran_refused;
     }
     if (!row.refused.empty()) {
