@@ -153,15 +153,7 @@ int cmd_plan_memory(const std::vector<std::string>& args) {
   app.add_option("--spare", flags.spare_percent, "percent of a device's memory that stays free; default 10")
       ->check(number_within(0, 99));
   app.add_flag("--json", flags.as_json, "the same as JSON on standard output");
-  try {
-    std::vector<std::string> reversed(args.rbegin(), args.rend());
-    app.parse(reversed);
-  } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    throw_flag_error(app, error, "plan.estimate-memory", "trireme plan estimate-memory");
-  }
+  if (parsed_for_help(app, args, "plan.estimate-memory", "trireme plan estimate-memory")) return 0;
   flags.plan.recompute = flags.recompute == "none"   ? plan::Recompute::kNone
                          : flags.recompute == "full" ? plan::Recompute::kFull
                                                      : plan::Recompute::kSelective;

@@ -120,15 +120,7 @@ int cmd_plan_score(const std::vector<std::string>& args) {
                "fit all constants without each publisher and each class of model size; score those");
   app.add_flag("--rows", show_rows, "one line for each row");
   app.add_flag("--json", as_json, "the scores as JSON");
-  try {
-    std::vector<std::string> reversed(args.rbegin(), args.rend());
-    app.parse(reversed);
-  } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    throw_flag_error(app, error, "plan.score", "trireme plan score");
-  }
+  if (parsed_for_help(app, args, "plan.score", "trireme plan score")) return 0;
   if (!out.empty() && files.size() != 1) {
     throw Error(ErrorKind::kConfig,
                 str("[plan.score] --out takes one FILE, ", files.size(), " are given. Score them one by one."));

@@ -219,8 +219,7 @@ nlohmann::json to_json(const plan::Plan& p) {
           {"virtual_stages", p.virtual_stages},
           {"recompute", to_string(p.recompute)},
           {"zero_stage", p.zero_stage},
-          {"sequence_parallel", p.sequence_parallel},
-          {"bucket_bytes", p.bucket_bytes}};
+          {"sequence_parallel", p.sequence_parallel}};
 }
 
 nlohmann::json to_json(const Candidate& c) {
@@ -277,15 +276,7 @@ int cmd_plan_search(const std::vector<std::string>& args) {
       "trireme plan");
   SearchFlags flags;
   add_search_flags(app, flags);
-  try {
-    std::vector<std::string> reversed(args.rbegin(), args.rend());
-    app.parse(reversed);
-  } catch (const CLI::CallForHelp&) {
-    std::fputs(app.help().c_str(), stdout);
-    return 0;
-  } catch (const CLI::ParseError& error) {
-    throw_flag_error(app, error, "plan", "trireme plan");
-  }
+  if (parsed_for_help(app, args, "plan", "trireme plan")) return 0;
   for (const std::string& name : flags.recompute) {
     flags.constraints.recompute.push_back(name == "none"   ? plan::Recompute::kNone
                                           : name == "full" ? plan::Recompute::kFull

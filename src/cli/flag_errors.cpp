@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
+#include <cstdio>
 #include <cstdlib>
 
 #include "base/nearest.h"
@@ -112,6 +113,19 @@ void throw_flag_error(const CLI::App& app, const CLI::ParseError& error, const s
   }
   const CLI::Option* option = option_in(app, error.what());
   fail(component, command, option != nullptr ? about(*option, error) : str(error.what(), "."));
+}
+
+bool parsed_for_help(CLI::App& app, const std::vector<std::string>& args, const std::string& component,
+                     const std::string& command) {
+  try {
+    app.parse(std::vector<std::string>(args.rbegin(), args.rend()));  // CLI11 takes them from the back
+  } catch (const CLI::CallForHelp&) {
+    std::fputs(app.help().c_str(), stdout);
+    return true;
+  } catch (const CLI::ParseError& error) {
+    throw_flag_error(app, error, component, command);
+  }
+  return false;
 }
 
 std::function<std::string(const std::string&)> whole_number(int64_t min, int64_t max) {

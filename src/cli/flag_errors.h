@@ -21,6 +21,10 @@ namespace trireme::cli {
 [[noreturn]] void throw_flag_error(const CLI::App& app, const CLI::ParseError& error, const std::string& component,
                                    const std::string& command);
 
+/// Parses `args`. True: help was asked for and has been printed to standard output, and the command is done. Errors as above.
+[[nodiscard]] bool parsed_for_help(CLI::App& app, const std::vector<std::string>& args, const std::string& component,
+                                   const std::string& command);
+
 /// The same for a word that CLI11 let pass. `known` are all flags in their dashed spelling.
 [[noreturn]] void throw_unknown_flag(const std::string& word, const std::vector<std::string>& known,
                                      const std::string& component, const std::string& command);

@@ -17,12 +17,14 @@ constexpr double kCalibrationRidge =
 constexpr double kRidge = 0.002;   // weight of one knob's distance from its neutral start, against 1 for a table
 constexpr size_t kMostRows = 150;  // of one table in a fit
 
-struct DeviceField {
+/// A constant that may be fitted, where it lies, its limits, and what is assumed of it when nothing is known.
+template <typename Desc>
+struct Field {
   const char* name;
-  Sourced DeviceDesc::* field;
+  Sourced Desc::* field;
   double low, high, neutral;
 };
-constexpr DeviceField kDeviceFields[] = {
+constexpr Field<DeviceDesc> kDeviceFields[] = {
     {"matmul_efficiency", &DeviceDesc::matmul_efficiency, 0.3, 0.98, 0.65},
     {"matmul_half_depth", &DeviceDesc::matmul_half_depth, 10, 150, 100},
     {"memory_efficiency", &DeviceDesc::memory_efficiency, 0.4, 0.98, 0.8},
@@ -32,22 +34,12 @@ constexpr DeviceField kDeviceFields[] = {
     {"link_efficiency", &DeviceDesc::link_efficiency, 0.2, 0.95, 0.8},
     {"convolution_efficiency", &DeviceDesc::convolution_efficiency, 0.2, 1.5, 0.9},
 };
-struct ClusterField {
-  const char* name;
-  Sourced ClusterDesc::* field;
-  double low, high, neutral;
-};
-constexpr ClusterField kClusterFields[] = {
+constexpr Field<ClusterDesc> kClusterFields[] = {
     {"launch_seconds", &ClusterDesc::launch_seconds, 4e-6, 4e-5, 18e-6},
     {"link_latency", &ClusterDesc::link_latency, 5e-6, 3e-4, 45e-6},
     {"network_efficiency", &ClusterDesc::network_efficiency, 0.05, 1, 0.8},
 };
-struct SoftwareField {
-  const char* name;
-  Sourced SoftwareProfile::* field;
-  double low, high, neutral;
-};
-constexpr SoftwareField kSoftwareFields[] = {
+constexpr Field<SoftwareProfile> kSoftwareFields[] = {
     // Profiles whose generation was fitted run the kernels that came after FlashAttention-2 (arXiv:2407.08608: 35 % of the H100's peak became 75 %).
     {"attention_generation", &SoftwareProfile::attention_generation, 0.6, 3.2, 1.6},
     {"overlap", &SoftwareProfile::overlap, 0.1, 0.98, 0.7},
@@ -67,13 +59,13 @@ void add(std::vector<Knob>& knobs, std::string name, Sourced& value, double low,
 
 double neutral_of(const std::string& name) {
   const std::string field = name.substr(name.rfind(':') + 1);
-  for (const DeviceField& f : kDeviceFields) {
+  for (const Field<DeviceDesc>& f : kDeviceFields) {
     if (field == f.name) return f.neutral;
   }
-  for (const ClusterField& f : kClusterFields) {
+  for (const Field<ClusterDesc>& f : kClusterFields) {
     if (field == f.name) return f.neutral;
   }
-  for (const SoftwareField& f : kSoftwareFields) {
+  for (const Field<SoftwareProfile>& f : kSoftwareFields) {
     if (field == f.name) return f.neutral;
   }
   return field == "group_bandwidth" ? 170e9 : 0;
@@ -125,7 +117,7 @@ Sample sample(const std::vector<ScoredFile>& all, const std::function<bool(const
 }
 
 void reset_cluster(ClusterDesc& cluster) {
-  for (const ClusterField& f : kClusterFields) (cluster.*f.field).value = f.neutral;
+  for (const Field<ClusterDesc>& f : kClusterFields) (cluster.*f.field).value = f.neutral;
   if (cluster.devices_per_group > 0) cluster.group_bandwidth.value = 170e9;
 }
 
@@ -174,7 +166,7 @@ std::vector<Knob> knobs_for(MachineCatalog& machines, const std::vector<const Sc
   if (choice.devices) {
     for (const int i : devices) {
       DeviceDesc& device = machines.devices[i];
-      for (const DeviceField& f : kDeviceFields) {
+      for (const Field<DeviceDesc>& f : kDeviceFields) {
         Sourced& value = device.*f.field;
         if (!value.fitted) continue;  // assumed when shipped: no public row tells it
         // The same value with the same origin: one device type in two sizes.
@@ -196,7 +188,7 @@ std::vector<Knob> knobs_for(MachineCatalog& machines, const std::vector<const Sc
   if (choice.clusters) {
     for (const int i : clusters) {
       ClusterDesc& cluster = machines.clusters[i];
-      for (const ClusterField& f : kClusterFields) {
+      for (const Field<ClusterDesc>& f : kClusterFields) {
         if (cluster.devices_per_group > 0 && f.field == &ClusterDesc::launch_seconds) continue;
         if (choice.devices && !(cluster.*f.field).fitted)
           continue;  // a joint fit leaves alone what it left alone before
@@ -209,7 +201,7 @@ std::vector<Knob> knobs_for(MachineCatalog& machines, const std::vector<const Sc
   if (choice.software) {
     for (const int i : software) {
       SoftwareProfile& profile = machines.software[i];
-      for (const SoftwareField& f : kSoftwareFields) {
+      for (const Field<SoftwareProfile>& f : kSoftwareFields) {
         if ((profile.*f.field).fitted)
           add(knobs, str("software:", profile.name, ":", f.name), profile.*f.field, f.low, f.high);
       }

@@ -101,9 +101,7 @@ MemoryParts stage_memory(const ModelNumbers& model, const MachineNumbers& hw, co
   m.gradients = trained * (training.gradient_bytes *
                                (dense / gradient_split + experts / (plan.zero_stage >= 2 ? expert_replicas : 1)) +
                            training.accumulation_bytes * (dense + experts));
-  m.optimizer = plan.offload_optimizer
-                    ? 0
-                    : trained * training.optimizer_bytes * (dense / optimizer_split + experts / expert_split);
+  m.optimizer = trained * training.optimizer_bytes * (dense / optimizer_split + experts / expert_split);
   if (plan.zero_stage == 3) {
     // Two layers gathered at a time and the unsplit gradient of one, or parts of them.
     m.gathered = hw.gathered_layers * widest_layer * (2 + training.gradient_bytes / 2);

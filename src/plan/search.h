@@ -61,7 +61,7 @@ struct SearchResult {
   double limit_bytes = 0;  ///< what a rank may use
 };
 
-/// [local] About 1 us for each plan that fits.
+/// Cost    docs/howto/which_plan.md: 75,795 plans, of which 3,559 were costed, in 35 ms on one core.
 [[nodiscard]] SearchResult search(const ModelNumbers& model, const MachineNumbers& machine,
                                   const TrainingNumbers& training, int64_t devices, const Constraints& constraints,
                                   size_t keep);

@@ -23,8 +23,7 @@ struct Training {
   double weight_bytes = 0;        ///< of a weight that is kept; 0 = as wide as the precision (2, or 4 in fp32 and tf32)
   double accumulation_bytes = 0;  ///< of a second gradient buffer that no stage of ZeRO splits
   double optimizer_bytes = 12;    ///< of state per parameter: fp32 master and two moments of Adam
-  std::string optimizer = "adam";
-  bool frozen_base = false;  ///< low-rank adapters: no weight gradients of the model itself
+  bool frozen_base = false;       ///< low-rank adapters: no weight gradients of the model itself
 };
 
 /// One way to do it. dp * tp * pp * cp = devices; ep lies inside dp * cp * tp.
@@ -39,8 +38,6 @@ struct Plan {
   int64_t shard_ranks = 0;     ///< stage 3: ranks that share one copy (hybrid shard); 0 = all of dp
   bool sequence_parallel = false;
   bool offload_activations = false;  ///< to the host's memory between forward and backward
-  bool offload_optimizer = false;
-  int64_t bucket_bytes = 25 << 20;
 };
 
 /// One term of a prediction: what `--explain` prints.
@@ -79,7 +76,7 @@ struct Machine {
 };
 
 /// Time and memory of one plan; the reason where it cannot be told (a part that is not modelled, degrees that do not fit the model).
-/// That a plan needs more memory than there is makes no Reason: compare peak_bytes. [no allocation beyond the result; about 5 us]
+/// That a plan needs more memory than there is makes no Reason: compare peak_bytes.
 [[nodiscard]] Result<Estimate> estimate(const ModelDesc& model, const Machine& machine, const Training& training,
                                         const Plan& plan);
 
