@@ -51,6 +51,7 @@ struct Network {
   std::optional<std::string> host{};
   std::optional<int> rank{};
   std::optional<std::string> transport{};  ///< "IB", "RoCE", "IB+RoCE", "Socket", "FastSocket", "IBext_v8", ...
+  std::optional<std::string> plugin{};     ///< "IBext_v8": what NCCL's last word names beside the transport
   std::vector<std::string> devices{};      ///< "mlx5_0:1" or "eth0", in the order of the log
 };
 

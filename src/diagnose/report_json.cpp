@@ -194,6 +194,7 @@ void fields(Visitor& visit, auto& item)
   visit("host", item.host);
   visit("rank", item.rank);
   visit("transport", item.transport);
+  visit("plugin", item.plugin);
   visit("devices", item.devices);
 }
 

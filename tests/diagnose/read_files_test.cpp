@@ -131,14 +131,14 @@ TEST(ReadFiles, ReadsPipes) {
   EXPECT_EQ(report.findings[0].evidence[0].line, 3001);
 }
 
-// Oracle: a sparse file of 1 GiB with one line at its end: the line is found and the process has not grown by more than 16 MiB.
-TEST(ReadFiles, ReadsGigabytesInBoundedMemory) {
+// Oracle: a sparse file of 256 MiB with one line at its end: the line is found and the process has not grown by more than 16 MiB.
+TEST(ReadFiles, ReadsLargeFilesInBoundedMemory) {
   const test::TempDir folder;
   const std::string path = folder.path() + "/log";
   {
     std::ofstream out(path, std::ios::binary);
     for (int i = 0; i < 10'000; ++i) out << "a line of text\n";
-    out.seekp(int64_t{1} << 30);
+    out.seekp(int64_t{256} << 20);
     out << "\nmark\n";
   }
   rusage before{};
