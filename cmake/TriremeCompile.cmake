@@ -32,6 +32,14 @@ if(TRIREME_SANITIZE AND TRIREME_WITH_TORCH)
   message(FATAL_ERROR "TRIREME_SANITIZE needs TRIREME_WITH_TORCH=OFF: the wheel is not instrumented, so reports across it are false.")
 endif()
 
+if(TRIREME_FUZZ)
+  if(NOT CMAKE_CXX_COMPILER_ID STREQUAL "Clang" OR TRIREME_WITH_TORCH)
+    message(FATAL_ERROR "TRIREME_FUZZ needs clang and TRIREME_WITH_TORCH=OFF; use 'cmake --preset fuzz'.")
+  endif()
+  add_compile_options(-fsanitize=fuzzer-no-link,address,undefined -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  add_link_options(-fsanitize=address,undefined)
+endif()
+
 # trireme_add_library(NAME SOURCES ... [LIBS ...] [TORCH]): one component, static, with the include folders of the project. LIBS reach users
 # of the installed package, so third-party ones that are header-only or private are linked by `PRIVATE $<BUILD_INTERFACE:...>` instead.
 function(trireme_add_library name)
