@@ -114,13 +114,13 @@ TEST(ReadFiles, ReadsPipes) {
   const int keep = open(path.c_str(), O_RDWR | O_CLOEXEC);
   std::thread writer([&] {
     const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
-    close(keep);
     const std::string block = std::string(99, 'x') + "\n";
     for (int i = 0; i < 3000; ++i) {
       if (write(fd, block.data(), block.size()) < 0) break;
     }
     (void)!write(fd, "mark\n", 5);
     close(fd);
+    close(keep);  // only now: without a reader a write would end this process
   });
   Readers readers = mark_readers();
   Report report;
