@@ -1,6 +1,7 @@
 #include "launch/console.h"
 
 #include <poll.h>
+#include <pthread.h>
 #include <sys/eventfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -15,9 +16,15 @@ namespace {
 
 constexpr size_t kFullBytes = size_t{4} * 1024 * 1024;
 
+void raise(int event_fd) {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = ::write(event_fd, &one, sizeof(one));
+}
+
 }  // namespace
 
-Console::Console(int room_fd) : room_fd_(room_fd), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+Console::Console(int room_fd)
+    : room_fd_(room_fd), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)), ended_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   struct stat out{};
   struct stat err{};
   if (fstat(1, &out) == 0 && fstat(2, &err) == 0) same_place_ = out.st_dev == err.st_dev && out.st_ino == err.st_ino;
@@ -41,9 +48,24 @@ Console::~Console() {
   thread_.join();
 }
 
-void Console::wake() const {
-  const uint64_t one = 1;
-  [[maybe_unused]] const ssize_t written = ::write(wake_.get(), &one, sizeof(one));
+void Console::wake() const { raise(wake_.get()); }
+
+bool Console::finish(int interrupt_fd, std::chrono::milliseconds limit) {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake();
+  std::array<pollfd, 2> items{pollfd{ended_.get(), POLLIN, 0}, pollfd{interrupt_fd, POLLIN, 0}};
+  const auto most = std::min<int64_t>(limit.count(), INT_MAX);
+  while (poll(items.data(), items.size(), static_cast<int>(most)) < 0 && errno == EINTR) {
+  }
+  return items[0].revents != 0;
+}
+
+void Console::drop() {
+  // It waits in poll(), or even in write(): a terminal takes all of a text or blocks. Both are points of cancellation.
+  pthread_cancel(thread_.native_handle());
 }
 
 void Console::write(int fd, std::string text, Form form) {
@@ -61,8 +83,10 @@ void Console::write(int fd, std::string text, Form form) {
 
 bool Console::full() {
   const std::lock_guard lock(mutex_);
-  was_full_ = queued_bytes_ >= kFullBytes;
-  return was_full_;
+  const bool now = queued_bytes_ >= kFullBytes;
+  // Kept until room_fd_ is raised: who was told "full" before waits for that, whatever is answered to others meanwhile.
+  was_full_ = was_full_ || now;
+  return now;
 }
 
 /// Waits; the queue whose oldest text comes first among those that can be written, or nullptr to look again.
@@ -110,8 +134,7 @@ void Console::write_some(Queue& queue) {
   queue.pop_front();
   if (was_full_ && queued_bytes_ < kFullBytes / 2) {
     was_full_ = false;
-    const uint64_t one = 1;
-    [[maybe_unused]] const ssize_t written = ::write(room_fd_, &one, sizeof(one));
+    raise(room_fd_);
   }
 }
 
@@ -120,6 +143,7 @@ void Console::run() {
   while (!stop) {
     if (Queue* queue = writable_queue(stop)) write_some(*queue);
   }
+  raise(ended_.get());
 }
 
 }  // namespace trireme::launch

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <array>
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <mutex>
@@ -19,7 +20,7 @@ class Console {
  public:
   /// `room_fd`: an eventfd that is raised when the queue has room again.
   explicit Console(int room_fd);
-  /// Writes what is queued, then ends. [blocking]
+  /// Writes what is queued, unless it was dropped, then ends. [blocking]
   ~Console();
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
@@ -30,6 +31,12 @@ class Console {
   void write(int fd, std::string text, Form form = Form::kLines);
   /// True: give it nothing more until room_fd is raised.
   [[nodiscard]] bool full();
+
+  /// Nothing more comes. True when all is written; false when `interrupt_fd` can be read or `limit` has passed before
+  /// (negative: no limit). May be called again. [blocking]
+  [[nodiscard]] bool finish(int interrupt_fd, std::chrono::milliseconds limit);
+  /// What is not written yet never will be: a reader that has stopped reading keeps nobody.
+  void drop();
 
  private:
   struct Item {
@@ -47,6 +54,7 @@ class Console {
 
   int room_fd_;
   Fd wake_;
+  Fd ended_;  ///< readable when the thread is about to end
   bool same_place_ = false;
   std::array<size_t, 3> chunk_bytes_{};  ///< by fd: what a writable stream takes without blocking
   std::mutex mutex_;

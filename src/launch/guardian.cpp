@@ -52,6 +52,7 @@ struct ExecArrays {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != guardian) _exit(127);  // it died before the line above took effect
   if (inherited.sigpipe_default) signal(SIGPIPE, SIG_DFL);
+  if (inherited.sigxfsz_default) signal(SIGXFSZ, SIG_DFL);
   setrlimit(RLIMIT_NOFILE, &inherited.num_files);
   dup2(rank.in_fd, STDIN_FILENO);
   dup2(rank.out_fd, STDOUT_FILENO);

@@ -64,6 +64,7 @@ inline constexpr int kStrayGraceMs = 1000;
 /// What the launcher has changed for itself and the ranks get back as it was.
 struct Inherited {
   bool sigpipe_default = true;
+  bool sigxfsz_default = true;
   rlimit num_files{};
 };
 

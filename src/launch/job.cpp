@@ -33,7 +33,8 @@ void check(const JobSpec& spec) {
   if (spec.grace.count() < 0 || spec.report_grace.count() < 0) wrong("a grace time is negative.");
 }
 
-/// Blocks the forwarded signals and lets them be read; ignores SIGPIPE; undoes both at its end.
+/// Blocks the forwarded signals and lets them be read; ignores SIGPIPE, and SIGXFSZ (a log that has reached `ulimit -f` is an
+/// error of write(), not the end of the job); undoes all at its end.
 class SignalScope {
  public:
   explicit SignalScope(const std::vector<int>& forwarded) {
@@ -50,8 +51,10 @@ class SignalScope {
     struct sigaction ignore{};
     ignore.sa_handler = SIG_IGN;
     sigaction(SIGPIPE, &ignore, &pipe_before_);
+    sigaction(SIGXFSZ, &ignore, &file_size_before_);
   }
   ~SignalScope() {
+    sigaction(SIGXFSZ, &file_size_before_, nullptr);
     sigaction(SIGPIPE, &pipe_before_, nullptr);
     pthread_sigmask(SIG_SETMASK, &mask_before_, nullptr);
   }
@@ -60,11 +63,13 @@ class SignalScope {
 
   [[nodiscard]] int fd() const { return fd_.get(); }
   [[nodiscard]] bool pipe_was_default() const { return pipe_before_.sa_handler != SIG_IGN; }
+  [[nodiscard]] bool file_size_was_default() const { return file_size_before_.sa_handler != SIG_IGN; }
 
  private:
   Fd fd_;
   sigset_t mask_before_{};
   struct sigaction pipe_before_{};
+  struct sigaction file_size_before_{};
 };
 
 /// Pipes and log files of many ranks pass the usual 1024 descriptors. Undone at its end; the ranks get the old limit.
@@ -114,12 +119,26 @@ void fill_standard_streams() {
   }
 }
 
+/// Writes out what is queued, as long as somebody reads it: whoever told the job to end, then or now, is not to wait for a
+/// reader that has stopped. The log files have it all.
+void finish_console(Console& console, int signal_fd, const JobSpec& spec, const JobResult& result) {
+  using std::chrono::milliseconds;
+  constexpr milliseconds kForWriting{1000};
+  const milliseconds limit = result.interrupted_by != 0 ? std::max(spec.grace, kForWriting) : milliseconds(-1);
+  while (!console.finish(signal_fd, limit)) {
+    signalfd_siginfo info{};
+    const bool told = read(signal_fd, &info, sizeof(info)) == static_cast<ssize_t>(sizeof(info));
+    if (told && (info.ssi_signo == SIGUSR1 || info.ssi_signo == SIGUSR2)) continue;
+    return console.drop();
+  }
+}
+
 }  // namespace
 
 JobResult run_job(const JobSpec& spec) {
   check(spec);
   fill_standard_streams();
-  if (spec.executable.empty()) (void)find_program(spec.command.front());
+  const std::string executable = spec.executable.empty() ? find_program(spec.command.front()) : spec.executable;
   JobResult result;
   Attempt attempt;
   attempt.job_id = result.job_id = new_job_id();
@@ -131,8 +150,8 @@ JobResult run_job(const JobSpec& spec) {
     const FileLimitScope files(spec.num_ranks);
     const Fd room(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     Console console(room.get());
-    const SupervisorContext context{
-        spec, console, room.get(), signals.fd(), {signals.pipe_was_default(), files.before()}, read_oom_kills()};
+    const Inherited inherited{signals.pipe_was_default(), signals.file_size_was_default(), files.before()};
+    const SupervisorContext context{spec, executable, console, room.get(), signals.fd(), inherited, read_oom_kills()};
     while (true) {
       Supervisor supervisor(context, attempt, result);
       supervisor.run();
@@ -144,9 +163,10 @@ JobResult run_job(const JobSpec& spec) {
       console.write(2, str("[launch] restart ", attempt.number, " of ", spec.max_restarts, ": all ", spec.num_ranks,
                            " ranks start again.\n"));
     }
+    result.exit_code = exit_code_of(result);
+    if (result.first || result.interrupted_by != 0) write_failure_json(spec, result, hint);
+    finish_console(console, signals.fd(), spec, result);
   }
-  result.exit_code = exit_code_of(result);
-  if (result.first || result.interrupted_by != 0) write_failure_json(spec, result, hint);
   return result;
 }
 

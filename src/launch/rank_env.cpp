@@ -10,6 +10,7 @@
 #include <ctime>
 #include <filesystem>
 
+#include "base/env.h"
 #include "base/log.h"
 #include "base/own_folder.h"
 #include "base/str.h"
@@ -32,7 +33,7 @@ void make_folder(const std::filesystem::path& dir) {
 }  // namespace
 
 bool sets_one_thread(const JobSpec& spec) {
-  return spec.num_ranks > 1 && std::getenv("OMP_NUM_THREADS") == nullptr && !spec.env.contains("OMP_NUM_THREADS");
+  return spec.num_ranks > 1 && env_value("OMP_NUM_THREADS") == nullptr && !spec.env.contains("OMP_NUM_THREADS");
 }
 
 std::map<std::string, std::string> rank_variables(const JobSpec& spec, const Attempt& attempt, int rank) {
@@ -58,7 +59,7 @@ std::map<std::string, std::string> rank_variables(const JobSpec& spec, const Att
       {"TRIREME_RUN_DIR", attempt.run_dir},
       {"TRIREME_JOB_ID", attempt.job_id},
   };
-  if (std::getenv("TORCH_NCCL_ASYNC_ERROR_HANDLING") == nullptr) env["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1";
+  if (env_value("TORCH_NCCL_ASYNC_ERROR_HANDLING") == nullptr) env["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1";
   if (sets_one_thread(spec)) env["OMP_NUM_THREADS"] = "1";
   // Set only where it is true, so that a rank which writes to a pipe can know that it may redraw a line.
   const auto err = spec.err.find(rank);

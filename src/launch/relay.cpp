@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/env.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "trireme/base/error.h"
@@ -22,7 +23,7 @@ Show show_of(const std::map<int, Show>& by_rank, int rank) {
 
 std::string prefix_of(int rank, int console_fd) {
   constexpr std::array<const char*, 6> kColours = {"36", "33", "32", "35", "34", "31"};
-  if (isatty(console_fd) == 0 || std::getenv("NO_COLOR") != nullptr) return str("[rank", rank, "]: ");
+  if (isatty(console_fd) == 0 || env_value("NO_COLOR") != nullptr) return str("[rank", rank, "]: ");
   return str("\x1b[", kColours[static_cast<size_t>(rank) % kColours.size()], "m[rank", rank, "]:\x1b[0m ");
 }
 
@@ -97,11 +98,26 @@ bool Relay::pump(size_t index) {
     take(stream, {buffer.data(), static_cast<size_t>(got)});
     return true;
   }
+  end(stream);
+  return false;
+}
+
+void Relay::end(Stream& stream) {
   std::string text;
   stream.lines.finish(text);
   console_.write(stream.console_fd, std::move(text));
   stream.read_end.reset();
-  return false;
+}
+
+bool Relay::finish(size_t index) {
+  Stream& stream = *streams_[index];
+  if (!stream.read_end) return true;
+  drain(index);
+  char more = 0;
+  const ssize_t got = read(stream.read_end.get(), &more, 1);
+  if (got > 0) take(stream, {&more, 1});
+  end(stream);
+  return got == 0;
 }
 
 void Relay::drain(size_t index) {

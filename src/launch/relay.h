@@ -44,8 +44,12 @@ class Relay {
   /// Reads what is there now, up to 1 MiB, and leaves the end of the stream to pump().
   void drain(size_t index);
 
+  /// As drain(), and ends the stream. False when somebody still holds its other end.
+  bool finish(size_t index);
+
  private:
   void take(Stream& stream, std::string_view bytes);
+  void end(Stream& stream);
   void to_log(Stream& stream, const char* bytes, size_t size);
 
   Console& console_;

@@ -46,11 +46,11 @@ std::string seconds(milliseconds duration) { return str(static_cast<double>(dura
 
 }  // namespace
 
-ErrorKind kind_of_start_failure(int rank, int error_number) {
+ErrorKind kind_of_start_failure(int attempt, int rank, int error_number) {
   const bool of_the_machine = error_number == EAGAIN || error_number == ENOMEM || error_number == EMFILE ||
                               error_number == ENFILE || error_number == ENOSYS || error_number == EPERM ||
                               error_number == EIO;
-  return rank > 0 || of_the_machine ? ErrorKind::kIo : ErrorKind::kConfig;
+  return attempt > 0 || rank > 0 || of_the_machine ? ErrorKind::kIo : ErrorKind::kConfig;
 }
 
 Supervisor::Supervisor(const SupervisorContext& context, Attempt attempt, JobResult& result)
@@ -77,11 +77,10 @@ void Supervisor::start(rendezvous::ListenSocket socket) {
       str(date_and_time("%Y-%m-%d %H:%M:%S"), " job ", attempt_.job_id, ", attempt ", attempt_.number + 1),
       context_.console);
   const Fd null(open("/dev/null", O_RDONLY | O_CLOEXEC));
-  const std::string executable = spec_.executable.empty() ? find_program(spec_.command.front()) : spec_.executable;
   std::vector<RankStart> ranks;
   for (int rank = 0; rank < spec_.num_ranks; ++rank) {
     RankStart start;
-    start.executable = executable;
+    start.executable = context_.executable;
     start.command = spec_.command;
     start.env = with_changes(rank_variables(spec_, attempt_, rank));
     start.in_fd = rank == 0 ? STDIN_FILENO : null.get();
@@ -146,6 +145,20 @@ void Supervisor::wait_once() {
     if (events[static_cast<size_t>(i)].data.u64 >= kFirstStream) handle(events[static_cast<size_t>(i)].data.u64);
   }
   if (Clock::now() >= deadline_) deadline_passed();
+  if (all_gone_) end_streams();
+}
+
+/// Nobody of the job is left, so all that it ever wrote is in the pipes by now. A process that is none of it may hold one
+/// open for as long as it likes.
+void Supervisor::end_streams() {
+  std::vector<size_t> held;
+  for (size_t i = 0; i < relay_->size(); ++i) {
+    if (!relay_->finish(i) && (held.empty() || held.back() != i / 2)) held.push_back(i / 2);
+  }
+  num_open_streams_ = 0;
+  if (held.empty() || guardian_.pid == 0) return;
+  say(str("[launch] a process outside the job still holds the output of rank", held.size() == 1 ? " " : "s ",
+          join(held), "; it is not waited for.\n"));
 }
 
 void Supervisor::handle(uint64_t tag) {
@@ -191,8 +204,8 @@ void Supervisor::take_notice(const Notice& notice) {
       return;
     case Notice::Kind::kCannotExec:
       cannot_start_ = str("[launch.start] cannot execute '", spec_.command.front(), "' as rank ", notice.rank, ": ",
-                          std::strerror(notice.value), ".");
-      cannot_start_kind_ = kind_of_start_failure(notice.rank, notice.value);
+                          std::strerror(notice.value), notice.value == EMFILE ? "; raise RLIMIT_NOFILE." : ".");
+      cannot_start_kind_ = kind_of_start_failure(attempt_.number, notice.rank, notice.value);
       return;
     case Notice::Kind::kStray:
       strays_.push_back(str(notice.name, " (pid ", notice.pid, ")"));
@@ -330,9 +343,13 @@ void Supervisor::guardian_lost() {
   const auto until = Clock::now() + kKillLimit;
   // A rank may fork while it is being killed, and its child be missed by the look that no longer sees the rank.
   for (int empty = 0, certain = 0; Clock::now() < until && certain < 2 && empty < kEmptyScans;) {
-    const EnvScan scan = processes_with_env(tag);
+    EnvScan scan = processes_with_env(tag);
     empty = scan.found.empty() ? empty + 1 : 0;
     certain = scan.found.empty() && scan.complete ? certain + 1 : 0;
+    // With all that is below them, looked for before the first one dies: a job within the job has another id.
+    for (const ProcessInfo& process : std::vector(scan.found)) {
+      for (ProcessInfo& below : descendants(process.pid)) scan.found.push_back(std::move(below));
+    }
     for (const ProcessInfo& process : scan.found) signal_exactly(process, SIGKILL);
     if (!scan.found.empty()) usleep(1000);
   }

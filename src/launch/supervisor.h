@@ -19,13 +19,14 @@
 
 namespace trireme::launch {
 
-/// Why a rank could not be started: kConfig, which promises that nothing was started, only where the first rank's program
-/// is at fault; kIo when other ranks ran already or the machine refused.
-[[nodiscard]] ErrorKind kind_of_start_failure(int rank, int error_number);
+/// Why a rank could not be started: kConfig, which promises that nothing was started, only where the program of the first
+/// attempt's first rank is at fault; kIo when other ranks or attempts (counted from 0) ran already, or the machine refused.
+[[nodiscard]] ErrorKind kind_of_start_failure(int attempt, int rank, int error_number);
 
 /// What outlives an attempt.
 struct SupervisorContext {
   const JobSpec& spec;
+  std::string executable;  ///< found before the first attempt
   Console& console;
   int room_fd;    ///< raised by the console when it has room again
   int signal_fd;  ///< the forwarded signals
@@ -68,6 +69,7 @@ class Supervisor {
   void enter(Phase phase, Clock::duration after);
   void guardian_lost();
   void read_streams_again();
+  void end_streams();
   void say(const std::string& text) { context_.console.write(2, text); }
   [[nodiscard]] bool finished() const { return all_gone_ && num_open_streams_ == 0; }
 

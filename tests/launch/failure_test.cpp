@@ -56,11 +56,12 @@ TEST_F(FailureTest, ARefusedPidfdOpenIsNamedAndNotTakenForAWantOfDescriptors) {
 // Exit code 2 promises that nothing was started (docs/errors.md).
 TEST(StartFailure, OnlyTheFirstRanksProgramIsWrongUse) {
   for (const int reason : {ENOENT, EACCES, ENOEXEC, E2BIG}) {
-    EXPECT_EQ(launch::kind_of_start_failure(0, reason), ErrorKind::kConfig) << reason;
-    EXPECT_EQ(launch::kind_of_start_failure(1, reason), ErrorKind::kIo) << reason;
+    EXPECT_EQ(launch::kind_of_start_failure(0, 0, reason), ErrorKind::kConfig) << reason;
+    EXPECT_EQ(launch::kind_of_start_failure(0, 1, reason), ErrorKind::kIo) << reason;
+    EXPECT_EQ(launch::kind_of_start_failure(1, 0, reason), ErrorKind::kIo) << reason;
   }
   for (const int reason : {EAGAIN, ENOMEM, EMFILE, ENFILE, ENOSYS}) {
-    EXPECT_EQ(launch::kind_of_start_failure(0, reason), ErrorKind::kIo) << reason;
+    EXPECT_EQ(launch::kind_of_start_failure(0, 0, reason), ErrorKind::kIo) << reason;
   }
 }
 
@@ -102,6 +103,15 @@ TEST_F(FailureTest, RestartStartsAllFourAgain) {
     EXPECT_THAT(job.out, HasSubstr("[rank" + std::to_string(rank) + "]: finished after restart 1\n"));
   }
   EXPECT_THAT(job.err, AllOf(HasSubstr("rank 1"), HasSubstr("restart 1 of 1")));
+}
+
+// 2 would promise that nothing was started.
+TEST_F(FailureTest, AProgramThatIsGoneAtTheRestartIsNoWrongUse) {
+  std::ofstream(folder_ + "/once.sh") << "#!/bin/sh\nrm -f \"$0\"\nexit 7\n";
+  chmod((folder_ + "/once.sh").c_str(), 0755);
+  const Finished job = run({"--max-restarts", "1", "--report-grace", "0", "./once.sh"});
+  EXPECT_EQ(job.exit_code, 1);
+  EXPECT_THAT(job.err, HasSubstr("cannot execute './once.sh' as rank 0: No such file or directory"));
 }
 
 // Exit code by signal (case L09).

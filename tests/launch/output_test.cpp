@@ -4,7 +4,9 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <sstream>
+#include <thread>
 
 #include "launch/job_fixture.h"
 
@@ -115,6 +117,53 @@ TEST_F(OutputTest, SlowReaderOfStdoutDoesNotHideADeath) {
   EXPECT_TRUE(job.await_output("exit code 4")) << job.err();
   job.kill(SIGKILL);
   EXPECT_EQ(tag_.await_none(), 0);
+}
+
+// The job is over, its report is in the file, but the console's text is not taken: a signal ends the launcher all the same.
+TEST_F(OutputTest, ASignalEndsALauncherWhoseReaderHasStopped) {
+  Subprocess::Options no_reader = options();
+  no_reader.read_stdout = false;
+  Subprocess job(command({"sh", "-c", "seq 100000; exit 6"}), no_reader);
+  ASSERT_TRUE(job.await_output("exit code 6")) << job.err();
+  const auto until = std::chrono::steady_clock::now() + test::kPatience;
+  while (!failure().is_object()) {
+    ASSERT_LT(std::chrono::steady_clock::now(), until) << "the report waits for the reader too";
+    std::this_thread::yield();
+  }
+  job.kill(SIGTERM);
+  EXPECT_EQ(job.wait(), 6);
+}
+
+// One signal, as `timeout` and batch systems send it, while the rank waits for the reader.
+TEST_F(OutputTest, ASignalEndsAJobWhoseReaderHasStopped) {
+  Subprocess::Options no_reader = options();
+  no_reader.read_stdout = false;
+  Subprocess job(command({"--grace", "0.1", "sh", "-c", "echo begin >&2; exec yes"}), no_reader);
+  ASSERT_TRUE(job.await_output("begin")) << job.err();
+  job.kill(SIGTERM);
+  EXPECT_EQ(job.wait(), 128 + SIGTERM);
+  EXPECT_EQ(tag_.await_none(), 0);
+}
+
+TEST_F(OutputTest, LogThatReachesTheLimitOfFileSizesEndsNothing) {
+  const Finished job =
+      run_program({"bash", "-c",
+                   "ulimit -f 8; exec '" + trireme_binary() +
+                       "' run --run-dir run sh -c 'seq 100000; head -c 100000 /dev/zero > big; echo $?'"},
+                  options());
+  EXPECT_EQ(job.exit_code, 0) << job.err;
+  EXPECT_THAT(job.out, HasSubstr("[rank0]: 100000\n"));
+  EXPECT_THAT(job.out, HasSubstr("[rank0]: " + std::to_string(128 + SIGXFSZ) + "\n")) << "ranks get the signal as ever";
+  EXPECT_THAT(job.err, HasSubstr("a log file cannot be written any more (File too large)"));
+}
+
+TEST_F(OutputTest, VariablesThatAreSetToNothingCountAsNotSet) {
+  Subprocess::Options nothing = options();
+  for (const char* name : {"OMP_NUM_THREADS", "TORCH_NCCL_ASYNC_ERROR_HANDLING"}) nothing.env[name] = "";
+  const Finished job = run_program(command({"--nproc-per-node", "2", "env"}), nothing);
+  EXPECT_THAT(job.out, HasSubstr("[rank1]: OMP_NUM_THREADS=1\n"));
+  EXPECT_THAT(job.out, HasSubstr("[rank1]: TORCH_NCCL_ASYNC_ERROR_HANDLING=1\n"));
+  EXPECT_THAT(job.err, HasSubstr("OMP_NUM_THREADS was not set"));
 }
 
 TEST_F(OutputTest, ReaderThatLeavesDoesNotEndTheJob) {

@@ -29,6 +29,13 @@ class TeardownTest : public JobTest {
     EXPECT_EQ(tag_.processes().size(), static_cast<size_t>(kNumProcesses));
     return job;
   }
+  static void kill_guardian_of(const Subprocess& job) {
+    const auto below = launch::descendants(job.pid());
+    const auto guardian =
+        std::find_if(below.begin(), below.end(), [&](const auto& process) { return process.parent == job.pid(); });
+    ASSERT_NE(guardian, below.end());
+    ASSERT_TRUE(launch::signal_exactly(*guardian, SIGKILL));
+  }
 };
 
 // Orphaned grandchildren (case L07).
@@ -41,13 +48,31 @@ TEST_F(TeardownTest, KilledLauncherLeavesNothing) {
 
 TEST_F(TeardownTest, KilledGuardianLeavesNothing) {
   const auto job = start_with_children();
-  const auto below = launch::descendants(job->pid());
-  const auto guardian =
-      std::find_if(below.begin(), below.end(), [&](const auto& process) { return process.parent == job->pid(); });
-  ASSERT_NE(guardian, below.end());
-  ASSERT_TRUE(launch::signal_exactly(*guardian, SIGKILL));
+  kill_guardian_of(*job);
   EXPECT_NE(job->wait(), 0);
   EXPECT_THAT(job->err(), HasSubstr("the guardian process"));
+  EXPECT_EQ(tag_.await_none(), 0);
+}
+
+// A daemon without the job's mark, in a session of its own: the launcher cannot know it, but need not wait for it either.
+TEST_F(TeardownTest, WhoHidesFromAJobWithoutGuardianIsNotWaitedFor) {
+  const auto job = start(
+      {"sh", "-c", "(setsid env -i sh -c 'echo hidden $$; exec sleep 100000' &); echo orphaned; exec sleep 100000"});
+  ASSERT_TRUE(job->await_output("orphaned")) << job->err();
+  ASSERT_TRUE(job->await_output("hidden ")) << job->err();
+  const pid_t hidden = std::atoi(job->out().substr(job->out().find("hidden ") + 7).c_str());
+  ASSERT_GT(hidden, 0);
+  kill_guardian_of(*job);
+  EXPECT_EQ(job->wait(), 128 + SIGKILL);
+  EXPECT_THAT(job->err(), HasSubstr("a process outside the job still holds the output of rank 0"));
+  EXPECT_EQ(kill(hidden, SIGKILL), 0);
+}
+
+TEST_F(TeardownTest, KilledGuardianTakesAJobWithinTheJobAlong) {
+  const auto job = start({trireme_binary(), "run", "--run-dir", folder_ + "/inner", rank_program(), "children"});
+  ASSERT_TRUE(job->await_output("ready")) << job->err();
+  kill_guardian_of(*job);
+  EXPECT_EQ(job->wait(), 128 + SIGKILL);
   EXPECT_EQ(tag_.await_none(), 0);
 }
 
