@@ -182,6 +182,7 @@ void Config::load_environment(std::string_view prefix, const char* const* enviro
     const std::string name(entry.substr(0, equals));
     const auto it = keys.find(name);
     if (it == keys.end()) fail(str("environment ", name), str("no such setting", did_you_mean(name, names)));
+    if (equals + 1 == entry.size()) continue;  // set to nothing counts as not set
     set_text(it->second, entry.substr(equals + 1), Origin::kEnvironment, str("environment ", name));
   }
 }

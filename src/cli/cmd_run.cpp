@@ -25,7 +25,10 @@ void print_plan(const std::vector<launch::PlannedRank>& ranks, bool json) {
     for (const std::string& word : rank.command) line += " " + shell_word(word);
     std::puts(line.c_str());
   }
-  if (json) std::puts(nlohmann::json({{"schema", 1}, {"ranks", rows}}).dump(2).c_str());
+  if (!json) return;
+  // Words and variables are bytes; JSON is UTF-8.
+  const nlohmann::json document = {{"schema", 1}, {"ranks", rows}};
+  std::puts(document.dump(2, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
 }
 
 }  // namespace

@@ -57,6 +57,17 @@ TEST(Config, StrongerOriginWinsWhateverTheOrder) {
   }
 }
 
+TEST(Config, AVariableThatIsSetToNothingCountsAsNotSet) {
+  const char* environment[] = {"TRIREME_TRAIN_OPTIM_LEARNING_RATE=", "TRIREME_TRAIN_RECIPE=", nullptr};
+  Config config = sample();
+  config.load_environment("TRIREME_TRAIN", environment);
+  EXPECT_EQ(config.get_double("optim.learning_rate"), 0.5);
+  EXPECT_EQ(config.get_string("recipe"), "resnet");
+  EXPECT_EQ(config.origin("recipe"), Origin::kDefault);
+  const char* misspelt[] = {"TRIREME_TRAIN_OPTIM_LEARNIG_RATE=", nullptr};
+  EXPECT_THAT(message_of([&] { config.load_environment("TRIREME_TRAIN", misspelt); }), HasSubstr("no such setting"));
+}
+
 TEST(Config, ReplacedDefaultStaysWeakerThanFile) {
   Config config = sample();
   config.load_json("{\"optim\": {\"learning_rate\": 1}}", "f");

@@ -11,7 +11,7 @@ pages = {name: (root / "docs" / name).read_text() for name in ("env.md", "cli.md
 variables = set()
 for path in [*(root / "src").rglob("*.cpp"), *(root / "src").rglob("*.h")]:
     text = path.read_text()
-    variables |= set(re.findall(r'getenv\("([A-Z][A-Z0-9_]+)"', text)) | set(re.findall(r'envname\("([A-Z][A-Z0-9_]+)"', text))
+    variables |= set(re.findall(r'(?:getenv|env_value)\("([A-Z][A-Z0-9_]+)"', text)) | set(re.findall(r'envname\("([A-Z][A-Z0-9_]+)"', text))
     if path.name == "job_env.cpp":
         variables |= set(re.findall(r'env\.(?:text|number)\("([A-Z][A-Z0-9_]+)"', text))
     if path.name == "rank_env.cpp":

@@ -45,6 +45,8 @@ plan = run("run", "--dry-run", "--nproc-per-node", "2", "--run-dir", "/runs/x", 
 same_as_golden("dry_run.txt", plan)
 as_json = json.loads(run("run", "--dry-run", "--json", "--nproc-per-node", "2", "sh").stdout)
 expect("--dry-run --json", as_json["schema"] == 1 and [r["env"]["RANK"] for r in as_json["ranks"]] == ["0", "1"])
+no_text = run("run", "--dry-run", "--json", "sh", "-c", "\udcff")  # a byte that is no UTF-8
+expect("--dry-run --json with bytes", no_text.returncode == 0 and json.loads(no_text.stdout)["ranks"][0]["command"][2] == "\ufffd")
 expect("--dry-run must start nothing", not os.listdir(folder_of_all.name))
 
 version = run("--version")
