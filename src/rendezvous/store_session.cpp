@@ -212,7 +212,7 @@ StoreSession::Outcome StoreSession::answer_many(Query query, wire::Reader& in, w
     case Query::kMultiGet:
       for (const std::string& key : keys) {
         out.text(table_.find(key).value_or(std::string{}));
-        if (out.bytes().size() > max_bytes_) return Outcome::kClose;
+        if (out.bytes().size() > wire::kMaxMessageBytes) return Outcome::kClose;
       }
       return Outcome::kDone;
     default:

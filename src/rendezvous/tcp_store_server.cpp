@@ -12,8 +12,10 @@
 #include <cerrno>
 #include <csignal>
 #include <memory>
+#include <new>
 #include <thread>
 #include <unordered_map>
+#include <utility>
 
 #include "base/log.h"
 #include "rendezvous/memory_store.h"
@@ -36,8 +38,8 @@ constexpr uint64_t kListenTag = 0;
 constexpr uint64_t kWakeTag = 1;
 
 struct Connection {
-  Connection(uint64_t number, int descriptor, StoreTable& table, StoreSession::WaitOver wait_over)
-      : id(number), fd(descriptor), session(table, kMaxStoreBytes, std::move(wait_over)) {}
+  Connection(uint64_t number, Fd descriptor, StoreTable& table, StoreSession::WaitOver wait_over)
+      : id(number), fd(std::move(descriptor)), session(table, kMaxStoreBytes, std::move(wait_over)) {}
 
   uint64_t id;
   Fd fd;
@@ -106,22 +108,33 @@ class Server final : public TcpStoreServer {
     for (int i = 0; i < count; ++i) {
       const epoll_event& event = events[static_cast<size_t>(i)];
       if (event.data.u64 == kListenTag) {
-        accept_all();
+        with_memory_for(kListenTag, [&] { accept_all(); });
       } else if (event.data.u64 == kWakeTag) {
         uint64_t ignored = 0;
         [[maybe_unused]] const ssize_t got = read(wake_.get(), &ignored, sizeof(ignored));
       } else {
-        handle(event.data.u64, event.events);
+        with_memory_for(event.data.u64, [&] { handle(event.data.u64, event.events); });
       }
     }
     answer_waiters();
     if (ungreeted_ > 0) close_silent();
   }
 
+  /// A request or an answer that there is no memory for costs its connection, and nobody else anything.
+  template <typename Action>
+  void with_memory_for(uint64_t id, Action&& action) {
+    try {
+      action();
+    } catch (const std::bad_alloc&) {
+      log::warn("rendezvous", "there is not enough memory for what a client of the store asked for; it is hung up on");
+      if (const auto it = connections_.find(id); it != connections_.end()) close(*it->second);
+    }
+  }
+
   void accept_all() {
     while (true) {
-      const int fd = accept4(listen_fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-      if (fd < 0) {
+      Fd fd(accept4(listen_fd_.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+      if (!fd) {
         if ((errno == EMFILE || errno == ENFILE) && spare_) {
           // Without this the listening socket would stay readable and the loop would spin. The kernel says "no
           // descriptor" even when nobody knocks, so it is the second accept() that knows.
@@ -137,11 +150,11 @@ class Server final : public TcpStoreServer {
         return;
       }
       const int one = 1;
-      setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+      setsockopt(fd.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
       const uint64_t id = next_id_++;
-      connections_[id] =
-          std::make_unique<Connection>(id, fd, *table_, [this, id](uint64_t number) { wait_over(id, number); });
-      watch(fd, EPOLLIN, id, EPOLL_CTL_ADD);
+      auto connection = std::make_unique<Connection>(id, std::move(fd), *table_,
+                                                     [this, id](uint64_t number) { wait_over(id, number); });
+      watch(connections_.emplace(id, std::move(connection)).first->second->fd.get(), EPOLLIN, id, EPOLL_CTL_ADD);
       ++ungreeted_;
     }
   }
@@ -249,8 +262,10 @@ class Server final : public TcpStoreServer {
     for (const auto& [id, number] : ready) {
       const auto it = connections_.find(id);
       if (it == connections_.end()) continue;
-      it->second->session.release(number);
-      progress(*it->second);
+      with_memory_for(id, [&connection = *it->second, number = number, this] {
+        connection.session.release(number);
+        progress(connection);
+      });
     }
   }
 

@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <fstream>
 #include <random>
 
 #include "rendezvous/socket.h"
@@ -237,6 +238,40 @@ TEST_F(HostileClientTest, RandomBytesBreakNothing) {
     if (up_to(2) == 0) shutdown(fd.get(), SHUT_WR);
     if (round % 50 == 0) expect_server_is_well();
   }
+  expect_server_is_well();
+}
+
+TEST_F(HostileClientTest, RunningOutOfMemoryCostsThoseWhoAskForTooMuch) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer takes terabytes of addresses and reports a want of memory itself";
+#endif
+  constexpr int kClients = 5;
+  constexpr uint64_t kTimes = 7;
+  good_->set("big", std::string(size_t{8} << 20, 'x'));
+  ASSERT_EQ(good_->get("big", kLong).size(), size_t{8} << 20);  // set() has no answer: it may be on its way
+  std::ifstream statm("/proc/self/statm");
+  rlim_t pages = 0;
+  ASSERT_TRUE(statm >> pages);
+  rlimit before{};
+  getrlimit(RLIMIT_AS, &before);
+  rlimit tight = before;
+  tight.rlim_cur = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + (rlim_t{150} << 20);
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &tight), 0);
+  wire::Writer request;
+  request.query(Query::kMultiGet);
+  request.number(kTimes);
+  for (uint64_t i = 0; i < kTimes; ++i) request.text("/big");
+  std::vector<Fd> clients;
+  std::vector<pollfd> ends;
+  for (int i = 0; i < kClients; ++i) {  // 56 MiB each, which they do not read
+    clients.push_back(connect());
+    send_all(clients.back(), hello() + request.bytes());
+    ends.push_back({clients.back().get(), POLLRDHUP, 0});
+  }
+  EXPECT_GT(poll(ends.data(), ends.size(), static_cast<int>(kLong.count())), 0) << "none was hung up on";
+  expect_server_is_well();
+  clients.clear();
+  setrlimit(RLIMIT_AS, &before);
   expect_server_is_well();
 }
 

@@ -44,6 +44,28 @@ TEST_F(StoreSessionTest, LimitCountsEntriesToo) {
   EXPECT_GT(rounds, 10);
 }
 
+// The answer is held in memory until it is read.
+TEST_F(StoreSessionTest, OneAnswerStaysBelowTheLimitOfAMessage) {
+  StoreTable table;
+  table.set("/big", std::string(size_t{1} << 20, 'x'));
+  StoreSession session(table, size_t{1} << 30, [](uint64_t) {});
+  const auto ask = [&session](uint64_t times) {
+    wire::Writer request;
+    request.query(Query::kMultiGet);
+    request.number(times);
+    for (uint64_t i = 0; i < times; ++i) request.text("/big");
+    session.receive(request.bytes());
+    return session.progress();
+  };
+  wire::Writer hello;
+  hello.query(Query::kValidate);
+  hello.number(wire::kMagic);
+  session.receive(hello.bytes());
+  EXPECT_TRUE(ask(8));
+  session.sent(session.unread().size());
+  EXPECT_FALSE(ask(65));
+}
+
 TEST_F(StoreSessionTest, BytesOfWhatIsGoneAreGivenBack) {
   for (int round = 0; round < 200; ++round) {
     ASSERT_TRUE(say([](wire::Writer& w) { w.query(Query::kSet), w.text("/k"), w.text(std::string(1000, 'x')); }));
