@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
 #include <map>
 #include <set>
 
@@ -78,7 +79,10 @@ class Predictor {
  public:
   Predictor(const Catalog& catalog, const std::vector<const ScoredRow*>& rows) : catalog_(catalog), rows_(rows) {
     models_.reserve(rows.size());
-    for (const ScoredRow* row : rows) models_.push_back(numbers_of(row->from.model));
+    for (const ScoredRow* row : rows) {
+      models_.push_back(numbers_of(row->from.model));
+      training_.push_back(numbers_of(row->from.training));
+    }
   }
   [[nodiscard]] double error(size_t i) const {
     const Case& c = rows_[i]->from;
@@ -86,13 +90,27 @@ class Predictor {
     const MachineNumbers hw =
         numbers_of(m.devices[c.device], m.clusters[std::max(0, c.cluster)], m.software[std::max(0, c.software)],
                    c.training, static_cast<int>(c.gpus_per_host));
-    return step_time(models_[i], hw, numbers_of(c.training), c.plan).total() / c.seconds;
+    return step_time(models_[i], hw, training_[i], c.plan).total() / c.seconds;
+  }
+  /// Whether a prediction looks at this constant of the catalog.
+  [[nodiscard]] bool reads(size_t i, const double* place) const {
+    const Case& c = rows_[i]->from;
+    const MachineCatalog& m = catalog_.machines;
+    return inside(m.devices[c.device], place) || inside(m.clusters[std::max(0, c.cluster)], place) ||
+           inside(m.software[std::max(0, c.software)], place);
   }
 
  private:
+  template <typename Desc>
+  static bool inside(const Desc& desc, const double* place) {
+    const auto first = reinterpret_cast<std::uintptr_t>(&desc), at = reinterpret_cast<std::uintptr_t>(place);
+    return at >= first && at < first + sizeof(Desc);
+  }
+
   const Catalog& catalog_;
   const std::vector<const ScoredRow*>& rows_;
   std::vector<ModelNumbers> models_;
+  std::vector<TrainingNumbers> training_;
 };
 
 /// The rows of a fit and their weights: each table alike.
@@ -215,13 +233,21 @@ void refit(Catalog& catalog, std::vector<Knob>& knobs, const std::vector<const S
   const Predictor predictor(catalog, rows);
   std::vector<double> all = weights, neutral;
   for (Knob& knob : knobs) {
+    knob.moves.clear();
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const auto read = [&](const double* place) { return predictor.reads(i, place); };
+      if (std::any_of(knob.places.begin(), knob.places.end(), read)) knob.moves.push_back(i);
+    }
+    knob.moves.push_back(all.size());  // its own distance from the start
     all.push_back(ridge > 0 ? ridge : kRidge);
     neutral.push_back(neutral_of(knob.name));
     knob.set(neutral.back());
   }
-  fit(knobs, all, kScale, [&](std::vector<double>& out) {
-    for (size_t i = 0; i < rows.size(); ++i) out[i] = std::log(predictor.error(i));
-    for (size_t i = 0; i < knobs.size(); ++i) out[rows.size() + i] = 0.1 * std::log(knobs[i].value / neutral[i]);
+  fit(knobs, all, kScale, [&](const std::vector<size_t>& which, std::vector<double>& out) {
+    for (const size_t i : which) {
+      const size_t knob = i - rows.size();  // where it is none, a number beyond all of them
+      out[i] = i < rows.size() ? std::log(predictor.error(i)) : 0.1 * std::log(knobs[knob].value / neutral[knob]);
+    }
   });
 }
 

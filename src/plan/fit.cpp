@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace trireme::plan {
 
@@ -33,12 +34,24 @@ bool solve(std::vector<double> a, std::vector<double> b, size_t n, std::vector<d
   return true;
 }
 
+struct Slope {
+  size_t knob = 0;
+  double value = 0;
+};
+
 }  // namespace
 
-double fit(std::vector<Knob>& knobs, const std::vector<double>& weights, double scale,
-           const std::function<void(std::vector<double>&)>& residuals, int steps) {
+double fit(std::vector<Knob>& knobs, const std::vector<double>& weights, double scale, const Residuals& residuals,
+           int steps) {
   const size_t n = knobs.size(), rows = weights.size();
-  std::vector<double> at(n), now(rows), moved(rows), slopes(rows * n), step;
+  std::vector<double> at(n), now(rows), moved(rows), step;
+  std::vector<size_t> all(rows);
+  std::iota(all.begin(), all.end(), size_t{0});
+  // The slopes of a row, one for each knob that moves it: a constant of one device leaves the rows of others alone.
+  std::vector<std::vector<Slope>> slopes(rows);
+  for (size_t j = 0; j < n; ++j) {
+    for (const size_t row : knobs[j].moves) slopes[row].push_back({j, 0});
+  }
   const auto apply = [&](const std::vector<double>& x) {
     for (size_t i = 0; i < n; ++i) knobs[i].set(std::exp(x[i]));
   };
@@ -56,24 +69,28 @@ double fit(std::vector<Knob>& knobs, const std::vector<double>& weights, double 
   for (size_t i = 0; i < n; ++i) at[i] = std::log(std::max(knobs[i].value, 1e-300));
   clamp(at);
   apply(at);
-  residuals(now);
+  residuals(all, now);
   double best = cost(now), damping = 1e-3;
   for (int turn = 0; turn < steps && n > 0; ++turn) {
+    apply(at);
+    std::vector<size_t> next(rows, 0);  // of each row's slopes, in the order of the knobs
     for (size_t j = 0; j < n; ++j) {
-      std::vector<double> x = at;
-      const double forward = x[j] + 1e-3 <= std::log(knobs[j].high) ? 1e-3 : -1e-3;
-      x[j] += forward;
-      apply(x);
-      residuals(moved);
-      for (size_t i = 0; i < rows; ++i) slopes[i * n + j] = (moved[i] - now[i]) / forward;
+      const double forward = at[j] + 1e-3 <= std::log(knobs[j].high) ? 1e-3 : -1e-3;
+      knobs[j].set(std::exp(at[j] + forward));
+      residuals(knobs[j].moves, moved);
+      for (const size_t i : knobs[j].moves) slopes[i][next[i]++].value = (moved[i] - now[i]) / forward;
+      knobs[j].set(std::exp(at[j]));
     }
     std::vector<double> normal(n * n, 0), right(n, 0);
     for (size_t i = 0; i < rows; ++i) {
       const double u = now[i] / scale, w = weights[i] / std::sqrt(1 + u * u);
-      for (size_t j = 0; j < n; ++j) {
-        const double wj = w * slopes[i * n + j];
-        right[j] -= wj * now[i];
-        for (size_t k = 0; k <= j; ++k) normal[j * n + k] += wj * slopes[i * n + k];
+      for (const Slope& one : slopes[i]) {
+        const double wj = w * one.value;
+        right[one.knob] -= wj * now[i];
+        for (const Slope& other : slopes[i]) {
+          if (other.knob > one.knob) break;
+          normal[one.knob * n + other.knob] += wj * other.value;
+        }
       }
     }
     for (size_t j = 0; j < n; ++j) {
@@ -97,12 +114,12 @@ double fit(std::vector<Knob>& knobs, const std::vector<double>& weights, double 
         for (size_t j = 0; j < n; ++j) x[j] += std::clamp(step[j], -0.5, 0.5);
         clamp(x);
         apply(x);
-        residuals(moved);
-        const double next = cost(moved);
-        if (next < best) {
+        residuals(all, moved);
+        const double reached = cost(moved);
+        if (reached < best) {
           better = true;
-          const double gain = best - next;
-          best = next;
+          const double gain = best - reached;
+          best = reached;
           at = x;
           now = moved;
           damping = std::max(damping / 5, 1e-9);

@@ -13,6 +13,7 @@ struct Knob {
   std::vector<double*> places;
   double low = 0, high = 0;  ///< both more than 0: the search runs over the logarithm
   double value = 0;
+  std::vector<size_t> moves;  ///< the residuals that it can move, in rising order
   void set(double to) {
     value = to;
     for (double* place : places) *place = to;
@@ -20,8 +21,12 @@ struct Knob {
 };
 
 /// Minimises the sum of weight x soft-L1(residual / scale) by Levenberg-Marquardt with numeric derivatives; leaves the best values in the knobs.
-/// `residuals` fills its argument with log(predicted / measured), in the same order each time. Returns the sum. [deterministic]
-double fit(std::vector<Knob>& knobs, const std::vector<double>& weights, double scale,
-           const std::function<void(std::vector<double>&)>& residuals, int steps = 60);
+/// `residuals` fills the places `which` (in rising order) of its second argument with log(predicted / measured) under the knobs as they are.
+/// Returns the sum. [deterministic]
+///
+/// Cost   a step asks for all residuals once or a few times, and for each knob for those that it moves.
+using Residuals = std::function<void(const std::vector<size_t>& which, std::vector<double>& out)>;
+double fit(std::vector<Knob>& knobs, const std::vector<double>& weights, double scale, const Residuals& residuals,
+           int steps = 60);
 
 }  // namespace trireme::plan

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "plan/calibrate.h"
@@ -136,6 +137,46 @@ TEST(Score, TheBestConstantIsBest) {
     for (const auto& [flops, seconds] : rows) error += std::abs(flops / (rate * seconds) - 1) / 5;
     EXPECT_GE(error, best.mape - 1e-12);
   }
+}
+
+// Oracle: trying it. A constant moves no prediction but those that the fit looks at again for it.
+TEST(Calibrate, KnowsWhichRowsAConstantMoves) {
+  Catalog catalog = load_catalog();
+  const std::string shapes =
+      row("8,8,1,8,1,1,") + row("16,8,8,2,1,1,") + row("8,8,8,1,1,1,", "2", "10", "S,,24,1024,16,16,4096,50257");
+  ScoredFile file = score_rows(parse_csv(kColumns + shapes, "t.csv"), catalog);
+  ASSERT_EQ(comparable(file.rows).size(), 3u);
+  const auto index = [](const auto& things, const char* name) {
+    const auto found =
+        std::find_if(things.begin(), things.end(), [name](const auto& thing) { return thing.name == name; });
+    return static_cast<int>(found - things.begin());
+  };
+  file.rows[1].from.device = index(catalog.machines.devices, "H100");
+  file.rows[1].from.cluster = index(catalog.machines.clusters, "nvidia-h100");
+  file.rows[2].from.software = index(catalog.machines.software, "megatron-core-te");
+  predict_again(file.rows, catalog);
+  const std::vector<const ScoredRow*> rows = comparable(file.rows);
+  std::vector<Knob> knobs = knobs_for(catalog.machines, rows, {});
+  refit(catalog, knobs, rows, std::vector<double>(rows.size(), 1));
+  predict_again(file.rows, catalog);
+  ASSERT_GE(knobs.size(), 10u);
+  size_t moved = 0;
+  for (Knob& knob : knobs) {
+    std::vector<double> before;
+    for (const ScoredRow* one : rows) before.push_back(one->seconds);
+    const double kept = knob.value;
+    knob.set(kept * 1.1);
+    predict_again(file.rows, catalog);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      if (rows[i]->seconds == before[i]) continue;
+      ++moved;
+      EXPECT_TRUE(std::binary_search(knob.moves.begin(), knob.moves.end(), i)) << knob.name << " moves row " << i;
+    }
+    EXPECT_LT(knob.moves.size(), rows.size() + 1) << knob.name;  // its own distance is one of them
+    knob.set(kept);
+    predict_again(file.rows, catalog);
+  }
+  EXPECT_GT(moved, 8u);
 }
 
 // Oracle: constants that made the "measurements" are found again.
