@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/finish_output.h"
 #include "base/log.h"
 #include "base/nearest.h"
 #include "base/str.h"
@@ -227,7 +228,7 @@ int run(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return trireme::bench::run(argc, argv);
+    return trireme::finish_output(trireme::bench::run(argc, argv), "bench");
   } catch (const trireme::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return trireme::exit_code(error.kind());

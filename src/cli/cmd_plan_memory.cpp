@@ -65,6 +65,18 @@ nlohmann::json to_json(const plan::ModelDesc& model) {
           {"approximations", model.approximations}};
 }
 
+/// A flag that would have no effect is refused.
+void check_together(const CLI::App& app) {
+  if (app.count("--cluster") > 0) return;
+  for (const char* flag : {"--global-batch", "--seq-len", "--precision", "--software", "--tp", "--pp", "--cp", "--ep",
+                           "--micro-batch", "--zero", "--recompute", "--spare"}) {
+    if (app.count(flag) == 0) continue;
+    throw Error(ErrorKind::kConfig, str("[plan.estimate-memory] ", flag,
+                                        " goes with --cluster: without one only the bytes of the model itself "
+                                        "are told. Name a cluster too."));
+  }
+}
+
 /// Prints and returns whether it fits.
 bool report_fit(const PlanInputs& inputs, const MemoryFlags& flags, nlohmann::json& json) {
   const plan::ModelNumbers model = plan::numbers_of(inputs.model);
@@ -154,6 +166,7 @@ int cmd_plan_memory(const std::vector<std::string>& args) {
       ->check(number_within(0, 99));
   app.add_flag("--json", flags.as_json, "the same as JSON on standard output");
   if (parsed_for_help(app, args, "plan.estimate-memory", "trireme plan estimate-memory")) return 0;
+  check_together(app);
   flags.plan.recompute = flags.recompute == "none"   ? plan::Recompute::kNone
                          : flags.recompute == "full" ? plan::Recompute::kFull
                                                      : plan::Recompute::kSelective;

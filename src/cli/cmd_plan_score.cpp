@@ -83,7 +83,8 @@ std::vector<std::string> with_neighbours(const std::vector<std::string>& files) 
     std::vector<std::string> beside;
     std::filesystem::path folder = std::filesystem::path(file).parent_path();
     if (folder.empty()) folder = ".";
-    for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::error_code missing;  // the table itself is then missing too, and that is what its reader says
+    for (const auto& entry : std::filesystem::directory_iterator(folder, missing)) {
       if (entry.path().extension() == ".csv") beside.push_back(entry.path().string());
     }
     std::sort(beside.begin(), beside.end());
@@ -112,7 +113,8 @@ int cmd_plan_score(const std::vector<std::string>& args) {
   bool validate = false, as_json = false, show_rows = false;
   app.add_option("FILE", files, "tables (CSV)")->required();
   app.add_option("--out", out,
-                 "write the rows with predicted_step_s, predicted_peak_gb, refused to this file (one FILE only)");
+                 "write the rows with predicted_step_s, predicted_peak_gb, refused to this file (one FILE only)")
+      ->check(file_name());
   app.add_option("--calibrate", rows_to_fit,
                  "fit the cluster's three constants on N rows, the device's on other publishers' tables beside FILE; "
                  "score the rest");

@@ -2,6 +2,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -10,6 +11,7 @@
 #include "base/str.h"
 #include "cli/commands.h"
 #include "cli/simulate_flags.h"
+#include "plan/plan_text.h"
 #include "trireme/base/error.h"
 
 namespace trireme::cli {
@@ -19,8 +21,25 @@ using Json = nlohmann::ordered_json;
 
 double busy(const plan::SimulatedStep& step) { return 1 - step.bubble - step.exposed; }
 
-double peak_gb(const plan::SimulatedStep& step) {
-  return *std::max_element(step.rank_peak_bytes.begin(), step.rank_peak_bytes.end()) / 1e9;
+size_t fullest_rank(const plan::SimulatedStep& step) {
+  return static_cast<size_t>(std::max_element(step.rank_peak_bytes.begin(), step.rank_peak_bytes.end()) -
+                             step.rank_peak_bytes.begin());
+}
+
+double peak_bytes(const plan::SimulatedStep& step) { return step.rank_peak_bytes[fullest_rank(step)]; }
+
+double peak_gb(const plan::SimulatedStep& step) { return peak_bytes(step) / 1e9; }
+
+/// Without a model nothing is known of the devices' memory, and all fits.
+bool fits(const SimulatedCase& one) { return one.limit_bytes == 0 || peak_bytes(one.step) <= one.limit_bytes; }
+
+/// "does NOT fit: ...", where that is so.
+std::string memory_fault(const SimulatedCase& one) {
+  if (fits(one)) return {};
+  const double needed = peak_bytes(one.step);
+  return str("does NOT fit: pipeline rank ", fullest_rank(one.step), " needs ", plan::bytes_text(needed),
+             " of memory, a device has ", plan::bytes_text(one.limit_bytes), "; ",
+             static_cast<int64_t>(std::ceil(needed - one.limit_bytes)), " bytes too many");
 }
 
 /// The case that was asked for, then what it is compared with.
@@ -54,8 +73,14 @@ std::vector<SimulatedCase> run_all(const SimulateRequest& request) {
 }
 
 Json summary(const SimulatedCase& one) {
-  return {{"name", one.name},          {"step_ms", one.step.step_s * 1e3}, {"busy", busy(one.step)},
-          {"bubble", one.step.bubble}, {"exposed", one.step.exposed},      {"peak_gb", peak_gb(one.step)}};
+  Json json = {{"name", one.name},          {"step_ms", one.step.step_s * 1e3}, {"busy", busy(one.step)},
+               {"bubble", one.step.bubble}, {"exposed", one.step.exposed},      {"peak_gb", peak_gb(one.step)}};
+  if (one.limit_bytes > 0) {
+    json["fits"] = fits(one);
+    json["fullest_rank"] = fullest_rank(one.step);
+    json["too_many_bytes"] = std::max(0.0, std::ceil(peak_bytes(one.step) - one.limit_bytes));
+  }
+  return json;
 }
 
 void print_json(const SimulateRequest& request, const std::vector<SimulatedCase>& cases) {
@@ -137,6 +162,12 @@ void print_text(const SimulateRequest& request, const std::vector<SimulatedCase>
     std::printf("%-*s  %10.2f  %5.1f %%  %5.1f %%  %20.1f %%  %9.3g\n", static_cast<int>(longest), one.name.c_str(),
                 one.step.step_s * 1e3, 100 * busy(one.step), 100 * one.step.bubble, 100 * one.step.exposed,
                 peak_gb(one.step));
+  }
+  bool first_fault = true;
+  for (const SimulatedCase& one : cases) {
+    if (fits(one)) continue;
+    std::printf("%s%s: %s\n", first_fault ? "\n" : "", one.name.c_str(), memory_fault(one).c_str());
+    first_fault = false;
   }
 }
 

@@ -138,6 +138,12 @@ std::function<std::string(const std::string&)> whole_number(int64_t min, int64_t
   };
 }
 
+std::function<std::string(const std::string&)> file_name() {
+  return [](const std::string& text) {
+    return text.empty() ? std::string("is empty; the name of a file is required.") : std::string{};
+  };
+}
+
 std::function<std::string(const std::string&)> number_within(double min, double max) {
   return [min, max](const std::string& text) {
     double value = 0;

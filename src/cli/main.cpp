@@ -5,8 +5,10 @@
 #include <string>
 #include <vector>
 
+#include "base/finish_output.h"
 #include "base/log.h"
 #include "base/nearest.h"
+#include "base/printable.h"
 #include "base/str.h"
 #include "cli/commands.h"
 #include "cli/external.h"
@@ -103,12 +105,13 @@ int dispatch(int argc, char** argv) {
 int main(int argc, char** argv) {
   try {
     trireme::log::require_good_filter();
-    return trireme::cli::dispatch(argc, argv);
+    return trireme::finish_output(trireme::cli::dispatch(argc, argv), "cli");
   } catch (const trireme::Error& error) {
-    std::fprintf(stderr, "%s\n", error.what());
+    std::fprintf(stderr, "%s\n", trireme::printable(error.what()).c_str());
     return trireme::exit_code(error.kind());
   } catch (const std::exception& error) {
-    std::fprintf(stderr, "[cli] %s. This is a bug in Trireme; please report it.\n", error.what());
+    std::fprintf(stderr, "[cli] %s. This is a bug in Trireme; please report it.\n",
+                 trireme::printable(error.what()).c_str());
     return trireme::exit_code(trireme::ErrorKind::kInternal);
   }
 }

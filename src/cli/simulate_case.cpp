@@ -1,9 +1,7 @@
 // From flags to a schedule and its costs.
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
-#include <sstream>
 
+#include "base/read_file.h"
 #include "base/str.h"
 #include "cli/simulate_flags.h"
 #include "trireme/base/error.h"
@@ -20,9 +18,7 @@ bool is_file(const std::string& schedule) {
 }
 
 plan::Schedule read_schedule(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  const std::string text{std::istreambuf_iterator<char>(in), {}};
-  if (!in) throw Error(ErrorKind::kIo, str("[cli.simulate] cannot read ", path, "; a CSV file is required."));
+  const std::string text = read_file(path, "cli.simulate", "a schedule (CSV), or the name of one,");
   plan::ScheduleFile file = plan::read_schedule_csv(text, path);
   if (file.has_communication || file.schedule.size() == 1) return std::move(file.schedule);
   return plan::add_communication(file.schedule, file.splits_backward);
@@ -108,6 +104,7 @@ SimulatedCase run_model(const SimulateCase& wanted, std::string name) {
   result.replicas = plan.dp;
   result.model = str(describe(inputs), "; dp ", plan.dp, " x tp ", plan.tp, " x pp ", plan.pp);
   result.closed_form_ms = value.estimate.step_seconds / kMilli;
+  result.limit_bytes = inputs.machine.device.memory_bytes.value;
   result.reduce_ms = result.options.stages.front().reduce_s * result.virtual_stages / kMilli;
   const bool changed =
       !wanted.slow_ranks.empty() || !wanted.slow_links.empty() || wanted.blocking || wanted.model_link_gb_s > 0;

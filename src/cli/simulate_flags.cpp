@@ -84,9 +84,9 @@ void add_flags(CLI::App& app, SimulateRequest& request) {
   app.add_option("--compare-links", request.compare_links)->delimiter(',')->check(number_within(1e-9, 1e12));
   app.add_option("--compare-topologies", request.compare_topologies)->delimiter(',');
   app.add_option("--width", request.width)->check(whole_number(1, 10'000));
-  app.add_option("--svg", request.svg);
-  app.add_option("--trace", request.trace);
-  app.add_option("--csv", request.csv);
+  app.add_option("--svg", request.svg)->check(file_name());
+  app.add_option("--trace", request.trace)->check(file_name());
+  app.add_option("--csv", request.csv)->check(file_name());
   app.add_flag("--json", request.json);
   app.add_flag("--help,-h", request.help);
 }

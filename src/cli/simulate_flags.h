@@ -65,6 +65,7 @@ struct SimulatedCase {
   int64_t replicas = 1;
   std::string model;          ///< with its cluster, in words; empty without one
   double closed_form_ms = 0;  ///< what `trireme plan` says of the same plan
+  double limit_bytes = 0;     ///< memory of one of the cluster's devices; 0 without a model
   int virtual_stages = 1;
 };
 

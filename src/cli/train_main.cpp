@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/finish_output.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "checkpoint/folder/folder.h"
@@ -155,7 +156,7 @@ int train_main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   try {
-    return trireme::cli::train_main(argc, argv);
+    return trireme::finish_output(trireme::cli::train_main(argc, argv), "train");
   } catch (const trireme::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return trireme::exit_code(error.kind());

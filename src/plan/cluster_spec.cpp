@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
+#include <limits>
 
 #include "base/nearest.h"
 #include "base/str.h"
@@ -78,9 +79,10 @@ ClusterSpec of_known_cluster(const ClusterDesc& known, int hosts, const MachineC
 
 Sourced from_file(double value, const std::string& file) { return {value, file, false}; }
 
-double positive(const JsonObject& at, std::string_view key) {
+double positive(const JsonObject& at, std::string_view key, double most = std::numeric_limits<double>::max()) {
   const double value = at.number(key);
   if (value <= 0) at.fail(key, str("is ", value, "; more than 0 is required. Correct it."));
+  if (value > most) at.fail(key, str("is ", value, "; at most ", most, " is required. Correct it."));
   return value;
 }
 
@@ -144,22 +146,27 @@ ClusterSpec parse_cluster_file(std::string_view text, const std::string& file, c
   spec.cluster.name = top.text_or("name", std::filesystem::path(file).stem().string());
   spec.cluster.source = file;
   spec.cluster.publications.clear();
-  const auto own = [&](const char* key, Sourced& field) {
-    if (top.has(key)) field = from_file(positive(top, key), file);
+  const auto own = [&](const char* key, Sourced& field, double most = std::numeric_limits<double>::max()) {
+    if (top.has(key)) field = from_file(positive(top, key, most), file);
   };
   own("launch_seconds", spec.cluster.launch_seconds);
   own("link_latency", spec.cluster.link_latency);
-  own("network_efficiency", spec.cluster.network_efficiency);
+  own("network_efficiency", spec.cluster.network_efficiency, 1);
   if (top.has("launch_seconds") && top.has("link_latency") && top.has("network_efficiency"))
     spec.cluster.calibrated = true;
   spec.cluster.price_per_device_hour = top.number_or("price_per_device_hour", spec.cluster.price_per_device_hour);
+  if (spec.cluster.price_per_device_hour < 0)
+    top.fail("price_per_device_hour",
+             str("is ", spec.cluster.price_per_device_hour, "; 0 or more is required. Correct it."));
   settle(spec, file);
   return spec;
 }
 
 ClusterSpec read_cluster_spec(const std::string& text, const MachineCatalog& catalog) {
   std::error_code ignored;
-  if (text.ends_with(".json") || std::filesystem::is_regular_file(text, ignored))
+  // A path is one even where it leads to no file: its reader says what is there.
+  const bool there = std::filesystem::exists(text, ignored) && !std::filesystem::is_directory(text, ignored);
+  if (there || text.ends_with(".json") || text.find('/') != std::string::npos)
     return parse_cluster_file(read_text(text, kComponent), text, catalog);
   if (text.empty()) fail(text, "is empty");
 

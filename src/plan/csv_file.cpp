@@ -1,8 +1,9 @@
 #include "plan/csv_file.h"
 
-#include <fstream>
-#include <sstream>
+#include <algorithm>
 
+#include "base/printable.h"
+#include "base/read_file.h"
 #include "base/str.h"
 #include "trireme/base/error.h"
 
@@ -57,6 +58,16 @@ bool next_record(std::string_view text, size_t& at, int& line, const std::string
   return true;
 }
 
+/// Names and notes of a table go to terminals, which obey what looks like a command of theirs. Line ends and tabs are harmless.
+void require_printable(const CsvRow& row, const std::string& file) {
+  for (size_t i = 0; i < row.fields.size(); ++i) {
+    std::string text = row.fields[i];
+    std::erase_if(text, [](char c) { return c == '\t' || c == '\n' || c == '\r'; });
+    if (find_control(text) != std::string::npos)
+      refuse(file, row.line, str("field ", i + 1, " has a control character. Take it out."));
+  }
+}
+
 }  // namespace
 
 int CsvFile::column(std::string_view wanted) const {
@@ -74,6 +85,7 @@ CsvFile parse_csv(std::string_view text, const std::string& name) {
   CsvRow row;
   if (!next_record(text, at, line, name, row))
     refuse(name, 1, "the file is empty; its first line must name the columns.");
+  require_printable(row, name);
   file.columns = row.fields;
   for (size_t i = 0; i < file.columns.size(); ++i) {
     if (file.column(file.columns[i]) != static_cast<int>(i))
@@ -86,19 +98,14 @@ CsvFile parse_csv(std::string_view text, const std::string& name) {
              str("this row has ", row.fields.size(), " fields, the first line names ", file.columns.size(),
                  " columns. A field with commas must be quoted."));
     }
+    require_printable(row, name);
     file.rows.push_back(row);
   }
   return file;
 }
 
 CsvFile read_csv(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in)
-    throw Error(ErrorKind::kIo,
-                str("[plan.csv] ", path, ": cannot be opened. Give the path of a table of measurements."));
-  std::ostringstream text;
-  text << in.rdbuf();
-  return parse_csv(text.str(), path);
+  return parse_csv(read_file(path, "plan.csv", "a table of measurements (CSV)"), path);
 }
 
 std::string csv_field(std::string_view text) {

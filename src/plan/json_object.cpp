@@ -2,13 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "base/nearest.h"
+#include "base/printable.h"
+#include "base/read_file.h"
 #include "base/str.h"
 #include "trireme/base/error.h"
 
@@ -23,16 +22,8 @@ struct JsonObject::Document {
 };
 
 std::string read_text(const std::string& path, const std::string& component) {
-  std::error_code ignored;
-  const bool folder = std::filesystem::is_directory(path, ignored);
-  std::ifstream in(path, std::ios::binary);
-  std::string text =
-      folder ? std::string() : std::string{std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-  if (folder || !in.is_open() || in.bad()) {
-    throw Error(ErrorKind::kIo, str("[", component, "] cannot read '", path,
-                                    "'; a file that this user may read is required. Check the path."));
-  }
-  return text;
+  constexpr size_t kMost = size_t{64} << 20;
+  return read_file(path, component, "a JSON file that this user may read", kMost);
 }
 
 namespace {
@@ -161,10 +152,17 @@ bool JsonObject::boolean(std::string_view key) const {
 
 bool JsonObject::boolean_or(std::string_view key, bool otherwise) const { return has(key) ? boolean(key) : otherwise; }
 
+std::string JsonObject::printable_text(std::string_view key, std::string text) const {
+  // Names go to terminals, which obey what looks like a command of theirs.
+  if (const size_t at = find_control(text); at != std::string::npos)
+    fail(key, str("has a control character at position ", at, "; printable text is required. Take it out."));
+  return text;
+}
+
 std::string JsonObject::text(std::string_view key) const {
   const json& value = as_json(require(key));
   if (!value.is_string()) fail(key, str("is ", shown(value), "; a text in quotes is required. Correct it."));
-  return value.get<std::string>();
+  return printable_text(key, value.get<std::string>());
 }
 
 std::string JsonObject::text_or(std::string_view key, std::string_view otherwise) const {
@@ -198,7 +196,7 @@ std::vector<std::string> JsonObject::texts(std::string_view key) const {
   for (size_t i = 0; i < value.size(); ++i) {
     if (!value[i].is_string())
       fail(str(key, ".", i), str("is ", shown(value[i]), "; a text in quotes is required. Correct it."));
-    result.push_back(value[i].get<std::string>());
+    result.push_back(printable_text(str(key, ".", i), value[i].get<std::string>()));
   }
   return result;
 }

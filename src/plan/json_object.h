@@ -38,6 +38,7 @@ class JsonObject {
   [[nodiscard]] double number_or(std::string_view key, double otherwise) const;
   [[nodiscard]] bool boolean(std::string_view key) const;
   [[nodiscard]] bool boolean_or(std::string_view key, bool otherwise) const;
+  /// Without control characters, as all texts here.
   [[nodiscard]] std::string text(std::string_view key) const;
   [[nodiscard]] std::string text_or(std::string_view key, std::string_view otherwise) const;
 
@@ -64,6 +65,7 @@ class JsonObject {
   [[nodiscard]] const void* find(std::string_view key) const;     // nullptr when absent or null
   [[nodiscard]] const void* require(std::string_view key) const;  // throws when absent
   [[nodiscard]] std::string path_of(std::string_view key) const;
+  [[nodiscard]] std::string printable_text(std::string_view key, std::string text) const;
 
   std::shared_ptr<const Document> document_;
   const void* node_;  // a nlohmann::json inside document_

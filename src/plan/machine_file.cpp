@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <limits>
 
 #include "base/nearest.h"
 #include "base/str.h"
@@ -19,15 +20,29 @@ bool same_name(std::string_view a, std::string_view b) {
   return std::ranges::equal(a, b, [](unsigned char x, unsigned char y) { return std::tolower(x) == std::tolower(y); });
 }
 
+/// Of a constant. A share of a peak is at most 1.
+constexpr double kNoLimit = std::numeric_limits<double>::max();
+struct Range {
+  double most = kNoLimit;
+  bool zero = false;
+};
+constexpr Range kShare{.most = 1}, kShareOrNone{.most = 1, .zero = true}, kAnyOrNone{.zero = true};
+/// Relative to `matmul_efficiency`, which padded shapes lower: a kernel that needs no padding may be above it.
+constexpr Range kRelative{.most = 1.5};
+/// Of a software's generation to the one that the devices' constants were measured with.
+constexpr Range kGeneration{.most = 10};
+
 /// {"value": 312e12, "source": "https://..."} or {"value": 0.75, "fitted_on": "the A100 rows of ..."}. A source "@name" stands for the entry
 /// `name` of the file's "sources".
-Sourced read_sourced(const JsonObject& holder, std::string_view key, const JsonObject& file, bool may_be_zero = false) {
+Sourced read_sourced(const JsonObject& holder, std::string_view key, const JsonObject& file, Range range = {}) {
   const JsonObject at = holder.object(key);
   at.refuse_unknown_keys({"value", "source", "fitted_on"});
   Sourced result;
   result.value = at.number("value");
-  if (result.value < 0 || (result.value == 0 && !may_be_zero))
-    at.fail("value", str("is ", result.value, "; more than 0 is required. Correct it."));
+  if (result.value < 0 || (result.value == 0 && !range.zero) || result.value > range.most) {
+    at.fail("value", str("is ", result.value, "; ", range.zero ? "0 or more" : "more than 0",
+                         range.most < kNoLimit ? str(", at most ", range.most, ",") : "", " is required. Correct it."));
+  }
   result.fitted = at.has("fitted_on");
   if (result.fitted == at.has("source"))
     at.fail("source", "and key 'fitted_on': exactly one of them is required. Say where the value is from.");
@@ -45,16 +60,17 @@ Sourced read_sourced(const JsonObject& holder, std::string_view key, const JsonO
 struct FittedField {
   const char* key;
   Sourced DeviceDesc::* field;
+  Range range;
 };
 constexpr std::array<FittedField, 8> kFitted{{
-    {"matmul_efficiency", &DeviceDesc::matmul_efficiency},
-    {"matmul_half_depth", &DeviceDesc::matmul_half_depth},
-    {"memory_efficiency", &DeviceDesc::memory_efficiency},
-    {"attention_efficiency", &DeviceDesc::attention_efficiency},
-    {"batched_efficiency", &DeviceDesc::batched_efficiency},
-    {"low_precision_efficiency", &DeviceDesc::low_precision_efficiency},
-    {"link_efficiency", &DeviceDesc::link_efficiency},
-    {"convolution_efficiency", &DeviceDesc::convolution_efficiency},
+    {"matmul_efficiency", &DeviceDesc::matmul_efficiency, kShare},
+    {"matmul_half_depth", &DeviceDesc::matmul_half_depth, {}},
+    {"memory_efficiency", &DeviceDesc::memory_efficiency, kShare},
+    {"attention_efficiency", &DeviceDesc::attention_efficiency, kShare},
+    {"batched_efficiency", &DeviceDesc::batched_efficiency, kRelative},
+    {"low_precision_efficiency", &DeviceDesc::low_precision_efficiency, kShare},
+    {"link_efficiency", &DeviceDesc::link_efficiency, kShare},
+    {"convolution_efficiency", &DeviceDesc::convolution_efficiency, kRelative},
 }};
 
 }  // namespace
@@ -81,11 +97,11 @@ DeviceDesc read_device(const JsonObject& at, const JsonObject& file) {
   device.link_bandwidth = read_sourced(at, "link_bandwidth", file);
   device.nic_bandwidth = read_sourced(at, "nic_bandwidth", file);
   if (at.has("host_link")) device.host_link = read_sourced(at, "host_link", file);
-  device.devices_per_domain = static_cast<int>(at.integer("devices_per_domain", 1, 1 << 20));
+  device.devices_per_domain = static_cast<int>(at.integer_or("devices_per_domain", 0, 1, 1 << 20));
   const bool low_precision = device.peak_flops.contains("fp8") || device.peak_flops.contains("fp4");
   for (const FittedField& f : kFitted) {
     if (f.field == &DeviceDesc::low_precision_efficiency && !low_precision && !at.has(f.key)) continue;
-    device.*(f.field) = read_sourced(at, f.key, file);
+    device.*(f.field) = read_sourced(at, f.key, file, f.range);
   }
   device.measured = at.boolean("measured");
   return device;
@@ -117,12 +133,14 @@ ClusterDesc read_cluster(const JsonObject& at, const JsonObject& file) {
   cluster.devices_per_host = static_cast<int>(at.integer("devices_per_host", 1, 1 << 20));
   cluster.device = at.text("device");
   cluster.host_network = read_sourced(at, "host_network", file);
-  cluster.launch_seconds = read_sourced(at, "launch_seconds", file, true);
-  cluster.link_latency = read_sourced(at, "link_latency", file, true);
-  cluster.network_efficiency = read_sourced(at, "network_efficiency", file);
+  cluster.launch_seconds = read_sourced(at, "launch_seconds", file, kAnyOrNone);
+  cluster.link_latency = read_sourced(at, "link_latency", file, kAnyOrNone);
+  cluster.network_efficiency = read_sourced(at, "network_efficiency", file, kShare);
   cluster.devices_per_group = static_cast<int>(at.integer_or("devices_per_group", 0, 0, 1 << 20));
   if (cluster.devices_per_group > 0) cluster.group_bandwidth = read_sourced(at, "group_bandwidth", file);
   cluster.price_per_device_hour = at.number_or("price_per_device_hour", 0);
+  if (cluster.price_per_device_hour < 0)
+    at.fail("price_per_device_hour", str("is ", cluster.price_per_device_hour, "; 0 or more is required. Correct it."));
   cluster.calibrated = at.boolean_or("calibrated", false);
   return cluster;
 }
@@ -168,16 +186,16 @@ SoftwareProfile read_software(const JsonObject& at, const JsonObject& file) {
   profile.zero_stage = static_cast<int>(at.integer_or("zero_stage", profile.zero_stage, 0, 3));
   profile.selective_is_attention = at.boolean_or("selective_is_attention", profile.selective_is_attention);
   profile.gradient_bytes = at.number_or("gradient_bytes", profile.gradient_bytes);
-  profile.attention_generation = read_sourced(at, "attention_generation", file);
-  profile.overlap = read_sourced(at, "overlap", file, true);
-  profile.framework_rate = read_sourced(at, "framework_rate", file);
+  profile.attention_generation = read_sourced(at, "attention_generation", file, kGeneration);
+  profile.overlap = read_sourced(at, "overlap", file, kShareOrNone);
+  profile.framework_rate = read_sourced(at, "framework_rate", file, kGeneration);
   profile.full_precision_weights = at.boolean_or("full_precision_weights", false);
   profile.reports_process_memory = at.boolean_or("reports_process_memory", false);
   profile.sends_once_per_host = at.boolean_or("sends_once_per_host", false);
   profile.hides_expert_parallel = at.boolean_or("hides_expert_parallel", false);
   profile.gathered_layers = at.number_or("gathered_layers", profile.gathered_layers);
-  profile.context_bytes = read_sourced(at, "context_bytes", file, true);
-  if (at.has("gather_share")) profile.gather_share = read_sourced(at, "gather_share", file);
+  profile.context_bytes = read_sourced(at, "context_bytes", file, kAnyOrNone);
+  if (at.has("gather_share")) profile.gather_share = read_sourced(at, "gather_share", file, kShare);
   profile.calibrated = at.boolean_or("calibrated", false);
   return profile;
 }

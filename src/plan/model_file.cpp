@@ -248,19 +248,26 @@ ModelDesc read_model(const std::string& path_or_name, const HfOptions& options) 
   std::error_code ignored;
   fs::path path = path_or_name;
   if (fs::is_directory(path, ignored) && fs::exists(path / "config.json", ignored)) path /= "config.json";
-  const bool looks_like_path = path_or_name.find('/') != std::string::npos || path_or_name.ends_with(".json");
-  if (fs::is_regular_file(path, ignored) || looks_like_path)
-    return parse_model(read_text(path.string(), kComponent), path.string(), options);
+  const auto read = [&] { return parse_model(read_text(path.string(), kComponent), path.string(), options); };
+  // A path is one even where it leads to no file: its reader says what is there. But ViT-B/16 is a name.
+  const bool there = fs::exists(path, ignored) && !fs::is_directory(path, ignored);
+  if (there || path_or_name.ends_with(".json")) return read();
+  if (path_or_name.find('/') != std::string::npos) {
+    const ModelCatalog catalog = load_models();
+    const ModelDesc* found = catalog.find(path_or_name);
+    return found != nullptr ? *found : read();
+  }
   // Most names are those of their file; only other spellings need all files.
   const fs::path own = fs::path(data_folder("models")) / (file_name_of(path_or_name) + ".json");
   if (fs::exists(own, ignored)) {
     ModelDesc model = read_own(JsonObject::read(own.string(), kComponent));
-    if (same_name(model.name, path_or_name)) return model;
+    if (same_name(model.name, path_or_name) || same_name(own.stem().string(), path_or_name)) return model;
   }
   const ModelCatalog catalog = load_models();
   if (const ModelDesc* found = catalog.find(path_or_name)) return *found;
   std::vector<std::string> known;
   std::vector<std::string> listed;
+  for (const std::string& file : json_files_in(data_folder("models"))) known.push_back(fs::path(file).stem().string());
   for (const ModelDesc& model : catalog.models) {
     listed.push_back(model.name);
     known.push_back(model.name);

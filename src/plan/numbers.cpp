@@ -131,7 +131,7 @@ MachineNumbers numbers_of(const DeviceDesc& d, const ClusterDesc& c, const Softw
   n.group_link = c.group_bandwidth.value;
   n.memory_bytes = d.memory_bytes.value;
   n.per_host = std::max(devices_per_host, 1);
-  n.domain = d.devices_per_domain > 8 ? d.devices_per_domain : n.per_host;
+  n.domain = d.devices_per_domain > 0 ? d.devices_per_domain : n.per_host;
   n.network = c.host_network.value * c.network_efficiency.value;
   n.launch = c.launch_seconds.value;
   n.fused_attention = s.fused_attention;

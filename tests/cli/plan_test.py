@@ -1,6 +1,7 @@
 """Oracle: published parameter counts, sums that must hold between the fields of an answer, exit codes and messages of wrong use.
 Usage: plan_test.py TRIREME SOURCE"""
 import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -76,7 +77,7 @@ class SearchTest(unittest.TestCase):
                 ([*good[:-1], "0"], "--global-batch 0: 1 to 1,000,000,000"),
                 ([*good, "--precision", "fp3"], "--precision fp3: H100 has "),
                 ([*good, "--software", "megatron-cor-te"], "megatron-core-te"),
-                (["--model", "lama3_8b", *good[2:]], "did you mean 'llama3-8b'?"),
+                (["--model", "lama3_8b", *good[2:]], "did you mean 'llama3_8b'?"),
                 (["--cluster", "8xH10", *LLAMA, "--global-batch", 8], "H100"),
                 (["--model", "llama3_8b", "--cluster", "8xH100", "--global-batch", 8], "--seq-len"),
                 ([*good, "--spare", "nan"], "--spare is 'nan'; a number from 0 to 99"),
@@ -117,6 +118,34 @@ class ScoreTest(unittest.TestCase):
                 self.assertRegex(done.stderr, r"^\[plan\.score\] \S*t\.csv:2: column '%s' is " % column)
 
 
+    def test_what_is_no_file_is_one_error_at_once(self):
+        """Folders, devices and pipes wherever a file is asked for; what a file says never reaches the terminal as a command."""
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            os.mkfifo(folder / "pipe.json")
+            table = folder / "t.csv"
+            table.write_text(",".join(self.COLUMNS) + "\n" + ",".join(self.GOOD.get(name, "") for name in self.COLUMNS) + "\n")
+            for path, words in ((folder / "pipe.json", "it is a pipe"), ("/dev/zero", "it is a device"), (folder, "it is a folder"),
+                                (folder / "none.json", "No such file")):
+                for args in (["score", path], ["score", path, "--calibrate", 5], ["estimate-memory", "--model", path],
+                             ["estimate-memory", "--model", "gpt2", "--cluster", path]):
+                    with self.subTest(args=args):
+                        done = run(*args)
+                        self.assertEqual(done.returncode, 1)
+                        self.assertIn(words, done.stderr)
+                        self.assertEqual(len(done.stderr.splitlines()), 1, done.stderr)
+            for out, words in (("", "--out is empty"), (folder, "Is a directory"), (folder / "pipe.json", "cannot write"), (folder / "none/x", "cannot write")):
+                done = run("score", table, "--out", out)
+                self.assertIn(done.returncode, (1, 2))
+                self.assertIn(words, done.stderr)
+            for name, text in (("a.json", '{"model_type": "\\u001b[31mx"}'), ("b.json", '{"\\u001b[2J": 1, "schema": 1}'), ("c.json", '{"schema": 1, "name": "\x1b[2J"}'),
+                               ("d.csv", table.read_text().replace("dense", "\x1b[2J"))):
+                (folder / name).write_text(text)
+                done = run("score", folder / name) if name.endswith("csv") else run("estimate-memory", "--model", folder / name)
+                self.assertEqual(done.returncode, 2, name)
+                self.assertNotIn("\x1b", done.stdout + done.stderr)
+
+
 class MemoryTest(unittest.TestCase):
     def test_weights_of_a_model(self):
         """Case N01: a configuration that names no dtype, or another, still has two bytes a weight."""
@@ -142,6 +171,13 @@ class MemoryTest(unittest.TestCase):
 
     def test_a_model_shorter_than_the_usual_sequence(self):
         self.assertEqual(run("estimate-memory", "--model", "gpt2", "--cluster", "1xH100").returncode, 0)
+
+    def test_a_flag_without_effect_is_refused(self):
+        for flag, value in (("--global-batch", 8), ("--seq-len", 9), ("--precision", "fp8"), ("--software", "default"), ("--tp", 2), ("--pp", 2), ("--cp", 2),
+                            ("--ep", 2), ("--micro-batch", 2), ("--zero", 1), ("--recompute", "full"), ("--spare", 5)):
+            done = run("estimate-memory", "--model", "gpt2", flag, value)
+            self.assertEqual((done.returncode, done.stdout), (2, ""), flag)
+            self.assertIn(f"{flag} goes with --cluster", done.stderr)
 
     def test_degrees_that_do_not_divide_the_devices(self):
         done = run("estimate-memory", *LLAMA, "--cluster", "4xA100-80", "--tp", 3)

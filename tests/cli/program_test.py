@@ -6,6 +6,7 @@ import pathlib
 import pty
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -75,6 +76,29 @@ expect("TRIREME_LOG=frob must start nothing", not os.listdir(folder_of_all.name)
 
 done = run("run", "--run-dir", "/proc/no-folder-here", "true")
 expect(f"unusable run folder: {done.stderr}", done.returncode == 1 and "Choose another with --run-dir." in done.stderr)
+
+# Output that is lost is no success, whatever command it was. The device is one of our own: a program that replaces /dev/full as root spoils it for all.
+full = pathlib.Path(folder_of_all.name) / "full"
+try:
+    os.mknod(full, stat.S_IFCHR | 0o600, os.makedev(1, 7))
+    open(full, "w").close()
+except OSError as error:
+    print(f"no device of our own can be made ({error}): lost output is tried on /dev/full")
+    full = pathlib.Path("/dev/full")
+for args in (["--help"], ["--version"], ["run", "--help"], ["run", "--dry-run", "sh"], ["run", "--dry-run", "--json", "sh"], ["completion", "bash"],
+             ["completion", "--help"], ["plan", "--help"], ["plan", "score", "--help"], ["plan", "estimate-memory", "--help"],
+             ["plan", "estimate-memory", "--model", "gpt2"], ["plan", "estimate-memory", "--model", "gpt2", "--json"],
+             ["plan", "--model", "gpt2", "--cluster", "8xH100", "--global-batch", "64", "--seq-len", "1024"],
+             ["plan", "--model", "gpt2", "--cluster", "8xH100", "--global-batch", "64", "--seq-len", "1024", "--json"],
+             ["simulate", "--help"], ["simulate"], ["simulate", "--json"], ["simulate", "--csv", "/dev/stdout"]):
+    with open(full, "w") as lost:
+        done = subprocess.run([str(trireme), *args], stdout=lost, stderr=subprocess.PIPE, text=True, cwd=folder_of_all.name)
+    expect(f"{args} into a full disk: exit {done.returncode}: {done.stderr}",
+           done.returncode == 1 and len(done.stderr.splitlines()) == 1 and ("was lost" in done.stderr or "No space left" in done.stderr))
+done = subprocess.run(["sh", "-c", '"$0" --help >&-', str(trireme)], stderr=subprocess.PIPE, text=True)
+expect(f"closed output: exit {done.returncode}: {done.stderr}", done.returncode == 1 and "Bad file descriptor" in done.stderr)
+expect("a device stays one", stat.S_ISCHR(full.stat().st_mode))
+full.name == "full" and full.parent == pathlib.Path(folder_of_all.name) and full.unlink()
 
 # Lines get a prefix here, so no rank may redraw one, although the launcher's stderr is a terminal.
 ours, theirs = pty.openpty()

@@ -2,7 +2,9 @@
 writes; golden help; exit codes and messages of wrong use. Usage: simulate_test.py TRIREME SOURCE [--regen]"""
 import csv
 import json
+import os
 import pathlib
+import stat
 import subprocess
 import sys
 import tempfile
@@ -73,6 +75,14 @@ rows = {row["name"]: row["step_ms"] for row in modelled["compared"]}
 expect(f"model: {rows} {modelled['closed_form_ms']}", abs(rows["nothing slow"] / modelled["closed_form_ms"] - 1) < 0.05 and
        modelled["step_ms"] > 1.1 * rows["nothing slow"] and rows["zb1p"] < modelled["step_ms"])
 expect("GPUs and replicas", modelled["gpus"] == 64 and "dp 2 x tp 8 x pp 4" in modelled["model"])
+expect("fits", modelled["fits"] and modelled["too_many_bytes"] == 0 and "NOT" not in run(*llama).stdout)
+# By hand: 18 bytes of state for each of 69e9 / 8 parameters are 155 GB already.
+large = ["--model", "llama2-70b", "--cluster", "1x8xA100-80", "--global-batch", 16, "--seq-len", 4096, "--tensor-parallel", 2, "--stages", 4]
+said = run(*large, "--compare", "gpipe")
+small = result(*large, "--compare", "gpipe")
+expect(f"a plan that does not fit: {said.stdout[-400:]}", not small["fits"] and small["too_many_bytes"] > 60e9 and said.stdout.count(": does NOT fit: pipeline rank ") == 2
+       and f"{small['too_many_bytes']:.0f} bytes too many" in said.stdout)
+expect("by how much", abs(small["too_many_bytes"] - (small["peak_gb"] * 1e9 - 80 * 2**30)) < 2 and not small["compared"][0]["fits"])
 for args, words in [
     ([*llama, "--forward-ms", 3], "--forward-ms and --model: with a model it follows"),
     (["--cluster", "8xH100"], "--cluster goes with --model"),
@@ -100,7 +110,18 @@ with tempfile.TemporaryDirectory() as folder:
     (folder / "compute.csv").write_text("0F0,0F1,,,0B0,0B1\n,1F0,1B0,1F1,1B1\n")
     expect("compute only", near(result("--schedule", folder / "compute.csv")["step_ms"], 90))
     (folder / "wrong.csv").write_text("0F0,0B0\n1F0,0SEND_F0,1B0\n")
+    os.mkfifo(folder / "pipe")
+    for flag in ("--svg", "--trace", "--csv"):
+        for name, words in (("", f"{flag} is empty"), (folder, "Is a directory"), (folder / "pipe", "cannot write"), (folder / "none/x", "cannot write")):
+            done = run(flag, name)
+            expect(f"{flag} '{name}': {done.returncode} {done.stderr}", done.returncode in (1, 2) and words in done.stderr and not done.stdout and
+                   len(done.stderr.splitlines()) == 1)
+    done = run("--csv", "/dev/stdout")
+    expect("a device is written to as it stands", done.returncode == 0 and done.stdout.startswith("0F0,") and stat.S_ISLNK(os.lstat("/dev/stdout").st_mode))
     for args, words in [
+        (["--schedule", "/dev/zero"], "cannot read '/dev/zero': it is a device"),
+        (["--schedule", folder / "pipe"], "it is a pipe; a schedule (CSV)"),
+        (["--schedule", f"{folder}/"], "it is a folder"),
         (["--stags", "3"], "unknown flag '--stags'; did you mean '--stages'?"),
         (["--schedule", "1f1f"], "unknown schedule '1f1f'; did you mean '1f1b'?"),
         (["--schedule", folder / "wrong.csv"], "rank 1, position 1, 0SEND_F0: stage 0 is on rank 0"),

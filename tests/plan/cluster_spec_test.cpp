@@ -3,6 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
+#include "base/str.h"
+#include "plan/numbers.h"
 #include "trireme/base/error.h"
 
 namespace trireme::plan {
@@ -118,9 +122,56 @@ TEST(ClusterFile, NamesFileAndKeyOfAFault) {
               HasSubstr("both or none are required"));
   EXPECT_THAT(message(R"({"schema": 1, "hosts": [{"devices": 8, "device": "H100", "memory_bytes": -1}]})"),
               HasSubstr("key 'hosts.0.memory_bytes' is -1; more than 0"));
+  for (const char* key : {"memory_bytes", "link_bandwidth"}) {
+    EXPECT_THAT(message(str(R"({"schema": 1, "hosts": [{"devices": 8, "device": "H100", ")", key, R"(": 0}]})")),
+                HasSubstr("is 0; more than 0"));
+  }
+  EXPECT_THAT(message(R"({"schema": 1, "hosts": [{"devices": 8, "device": "H100", "nics": 8, "nic_bandwidth": 0}]})"),
+              HasSubstr("nic_bandwidth' is 0; more than 0"));
+  EXPECT_THAT(message(R"({"schema": 1, "network_efficiency": 1.5, "hosts": [{"devices": 8, "device": "H100"}]})"),
+              HasSubstr("key 'network_efficiency' is 1.5; at most 1"));
+  EXPECT_THAT(message(R"({"schema": 1, "price_per_device_hour": -2, "hosts": [{"devices": 8, "device": "H100"}]})"),
+              HasSubstr("key 'price_per_device_hour' is -2; 0 or more"));
   EXPECT_THAT(message(R"({"schema": 1, "like": "selenium", "hosts": [{"devices": 8, "device": "H100"}]})"),
               HasSubstr("no cluster is called 'selenium'"));
   EXPECT_THAT(message(R"({"schema": 1, "host": 3})"), HasSubstr("key 'host' is not known here; did you mean 'hosts'?"));
+}
+
+// Oracle: volumes by hand. On one host of 8 the all-reduce of a tensor-parallel group stays on its links when all 8 are one domain; in
+// domains of 2 or 4 it also crosses the host's network, and every smaller domain is slower.
+TEST(ClusterFile, DomainsSmallerThanAHostCount) {
+  const auto numbers = [](int domain) {
+    const std::string said = domain > 0 ? str(R"(, "devices_per_domain": )", domain) : std::string();
+    const ClusterSpec spec = parse_cluster_file(
+        str(R"({"schema": 1, "hosts": [{"devices": 8, "device": "A100-80")", said, "}]}"), "c.json", catalog());
+    return numbers_of({spec.cluster, spec.device(), catalog().software_profile("default")}, Training{});
+  };
+  EXPECT_EQ(numbers(0).domain, 8);
+  EXPECT_EQ(numbers(2).domain, 2);
+  EXPECT_EQ(numbers(16).domain, 16);
+  ModelDesc model;
+  model.hidden = 4096;
+  TransformerLayer layer;
+  layer.attention.heads = layer.attention.kv_heads = 32;
+  layer.attention.head_dim = layer.attention.value_dim = 128;
+  layer.feed_forward = FeedForward{16384, false, false};
+  model.layers = {{layer, 4, 0}};
+  TrainingNumbers training;
+  training.global_batch = 8;
+  training.sequence = 2048;
+  Plan plan;
+  plan.tp = 8;
+  double slower = 0;
+  for (const int domain : {8, 4, 2, 1}) {
+    const MachineNumbers hw = numbers(domain);
+    const double seconds = step_time(numbers_of(model), hw, training, plan).tensor_parallel;
+    EXPECT_GT(seconds, slower) << domain;
+    slower = seconds;
+    if (domain == 8) continue;
+    const double bytes = 2048.0 * 4096 * 2, groups = 8.0 / domain;
+    const double across = 2 * (4e-5 * std::log2(groups) + (groups - 1) / groups * bytes * groups / hw.network);
+    EXPECT_NEAR(seconds, 8 * 4 * 2 * 2 * across, 1e-6 * seconds) << domain;  // micro-steps, layers, passes, collectives
+  }
 }
 
 }  // namespace

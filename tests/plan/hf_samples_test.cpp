@@ -1,6 +1,7 @@
 // The configuration files that the maintainers collected from public repositories, where they are beside the source tree.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -9,6 +10,7 @@
 #include <vector>
 
 #include "plan/hf_import.h"
+#include "plan/numbers.h"
 #include "trireme/base/error.h"
 
 namespace trireme::plan {
@@ -51,6 +53,42 @@ TEST(HfSamples, HaveTheListedNumberOfParameters) {
     ++files;
   }
   EXPECT_EQ(files, 27);
+}
+
+/// Weights of all pipeline ranks together, as elements.
+double weights_over_ranks(const ModelDesc& model, int64_t pp) {
+  Plan plan;
+  plan.pp = pp;
+  TrainingNumbers training;
+  training.global_batch = training.sequence = 1;
+  double bytes = 0;
+  for (int rank = 0; rank < pp; ++rank)
+    bytes += stage_memory(numbers_of(model), MachineNumbers{}, training, plan, rank).weights;
+  return bytes / training.weight_bytes;
+}
+
+// Oracle (case N03): the total is a property of the model: params.tsv's, whatever the pipeline degree. What a pipeline adds is the copy of a
+// tied table on its last rank and nothing else; of models whose table is not tied, nothing.
+TEST(HfSamples, ATiedTableCountsOnceWhateverThePipeline) {
+  if (!std::filesystem::exists(kFolder / "params.tsv")) GTEST_SKIP() << "no " << kFolder << " beside this source tree";
+  std::ifstream list(kFolder / "params.tsv");
+  std::string line;
+  std::getline(list, line);
+  int tied = 0, untied = 0;
+  while (std::getline(list, line)) {
+    const std::vector<std::string> row = split(line);
+    if (row[0] == "-" || row[2].empty()) continue;
+    const ModelDesc model = import_hf_config(text_of(kFolder / row[0]), row[0]);
+    if (model.num_layers() < 2 || !model.head || model.vocab == 0) continue;
+    const double one = weights_over_ranks(model, 1), two = weights_over_ranks(model, 2);
+    const double table = std::ceil(static_cast<double>(model.vocab) / 128) * 128 * static_cast<double>(model.hidden);
+    // Padding of the vocabulary, at most 127 rows of the table and of the head.
+    EXPECT_NEAR(one, std::stod(row[2]), 2.0 * 127 * static_cast<double>(model.hidden)) << row[0];
+    EXPECT_NEAR(two - one, model.tied ? table : 0, 1e-9 * one) << row[0];
+    ++(model.tied ? tied : untied);
+  }
+  EXPECT_GE(tied, 5);
+  EXPECT_GE(untied, 5);
 }
 
 // Oracle: a cut file is not JSON or lacks a size; both are one clear error, and nothing else may happen.

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 
+#include "base/str.h"
 #include "plan/data_folder.h"
 #include "trireme/base/error.h"
 
@@ -102,6 +103,71 @@ TEST(MachineFiles, NameFileAndKeyOfAFault) {
               HasSubstr("exactly one of them is required"));
   EXPECT_THAT(message_of(R"({"schema": 1, "devices": [{"name": "x", "peak_flops": {"bf16": 3}}]})"),
               HasSubstr("key 'devices.0.peak_flops.bf16' is 3; an object {...} is required"));
+}
+
+/// A whole machine file with one value changed.
+std::string machine(const std::string& key, const std::string& value) {
+  std::string text =
+      R"({"schema": 1, "devices": [{"name": "x", "peak_flops": {"bf16": {"value": 1e14, "source": "s"}}, "measured": false)";
+  for (const auto& [name, usual] :
+       std::initializer_list<std::pair<const char*, const char*>>{{"memory_bytes", "8e10"},
+                                                                  {"memory_bandwidth", "2e12"},
+                                                                  {"processors", "100"},
+                                                                  {"link_bandwidth", "3e11"},
+                                                                  {"nic_bandwidth", "25e9"},
+                                                                  {"matmul_efficiency", "0.7"},
+                                                                  {"matmul_half_depth", "80"},
+                                                                  {"memory_efficiency", "0.8"},
+                                                                  {"attention_efficiency", "0.3"},
+                                                                  {"batched_efficiency", "0.7"},
+                                                                  {"link_efficiency", "0.8"},
+                                                                  {"convolution_efficiency", "0.7"}}) {
+    text += str(", \"", name, "\": {\"value\": ", name == key ? value : usual, ", \"source\": \"s\"}");
+  }
+  text += R"(}], "clusters": [{"name": "c", "source": "s", "devices_per_host": 8, "device": "x")";
+  for (const auto& [name, usual] :
+       std::initializer_list<std::pair<const char*, const char*>>{{"host_network", "2e11"},
+                                                                  {"launch_seconds", "2e-5"},
+                                                                  {"link_latency", "0"},
+                                                                  {"network_efficiency", "0.9"}}) {
+    text += str(", \"", name, "\": {\"value\": ", name == key ? value : usual, ", \"source\": \"s\"}");
+  }
+  text += str(", \"price_per_device_hour\": ", key == "price_per_device_hour" ? value : "2",
+              R"(}], "software": [{"name": "p", "source": "s")");
+  for (const auto& [name, usual] :
+       std::initializer_list<std::pair<const char*, const char*>>{{"attention_generation", "1"},
+                                                                  {"overlap", "0"},
+                                                                  {"framework_rate", "1"},
+                                                                  {"gather_share", "0.5"},
+                                                                  {"context_bytes", "0"}}) {
+    text += str(", \"", name, "\": {\"value\": ", name == key ? value : usual, ", \"source\": \"s\"}");
+  }
+  return text + "}]}";
+}
+
+// Oracle: what the words mean. A share of a peak is above 0 and at most 1, a rate and a size are above 0, a price is not below it.
+TEST(MachineFiles, RefuseWhatNoMachineHas) {
+  EXPECT_EQ(message_of(machine("", "")), "");
+  for (const char* share : {"matmul_efficiency", "memory_efficiency", "attention_efficiency", "link_efficiency",
+                            "network_efficiency", "gather_share"}) {
+    EXPECT_EQ(message_of(machine(share, "1")), "") << share;
+    for (const char* wrong : {"1.01", "7", "0", "-0.5"})
+      EXPECT_THAT(message_of(machine(share, wrong)),
+                  HasSubstr(str(share, ".value' is ", wrong, "; more than 0, at most 1, is required")));
+  }
+  for (const char* relative : {"batched_efficiency", "convolution_efficiency"})
+    EXPECT_THAT(message_of(machine(relative, "1.6")), HasSubstr("at most 1.5, is required"));
+  for (const char* factor : {"attention_generation", "framework_rate"})
+    EXPECT_THAT(message_of(machine(factor, "11")), HasSubstr("at most 10, is required"));
+  for (const char* rate :
+       {"memory_bytes", "memory_bandwidth", "processors", "link_bandwidth", "nic_bandwidth", "host_network"}) {
+    for (const char* wrong : {"0", "-1"})
+      EXPECT_THAT(message_of(machine(rate, wrong)), HasSubstr("more than 0 is required")) << rate;
+  }
+  EXPECT_THAT(message_of(machine("overlap", "1.1")), HasSubstr("0 or more, at most 1, is required"));
+  EXPECT_THAT(message_of(machine("link_latency", "-1")), HasSubstr("0 or more is required"));
+  EXPECT_THAT(message_of(machine("price_per_device_hour", "-2")), HasSubstr("is -2; 0 or more is required"));
+  EXPECT_EQ(message_of(machine("price_per_device_hour", "0")), "");
 }
 
 // Oracle: the rule that a folder that was named and is not there is an error, not a reason to look elsewhere.

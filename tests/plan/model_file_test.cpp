@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cctype>
+#include <filesystem>
 #include <map>
 #include <string>
 
+#include "base/str.h"
 #include "trireme/base/error.h"
 
 namespace trireme::plan {
@@ -219,9 +222,47 @@ TEST(ReadModel, RefusesWhatItCannotFind) {
   EXPECT_THAT(message("resnet5O"),
               HasSubstr("no file and no shipped model is called 'resnet5O'; did you mean 'resnet50'?"));
   EXPECT_THAT(message("nowhere/config.json"), HasSubstr("cannot read 'nowhere/config.json'"));
+  EXPECT_THAT(message("mixtral_8x7"), HasSubstr("did you mean 'mixtral_8x7b'?"));
+  EXPECT_THAT(message("ViT-B/61"), HasSubstr("cannot read 'ViT-B/61'"));
   EXPECT_EQ(read_model("ResNet-50").name, "resnet50");
   EXPECT_EQ(read_model("Llama3.1-405b").name, "llama3.1-405b");
   EXPECT_EQ(read_model(TRIREME_SOURCE_DIR "/models/resnet50.json").name, "resnet50");
+}
+
+// Oracle: the help's promise: a shipped model by its own name, by each of its other names, and by its file's, without regard to case.
+TEST(ReadModel, TakesEveryNameOfAShippedModel) {
+  for (const ModelDesc& model : shipped().models) {
+    EXPECT_EQ(read_model(model.name).name, model.name);
+    for (const std::string& name : model.other_names) {
+      ASSERT_NE(shipped().find(name), nullptr) << name;
+      EXPECT_EQ(shipped().find(name)->name, model.name) << name;
+      if (name.find('/') == std::string::npos) continue;  // else it could be taken for a path
+      EXPECT_EQ(read_model(name).name, model.name) << name;
+    }
+  }
+  int files = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(TRIREME_SOURCE_DIR "/models")) {
+    std::string name = entry.path().stem().string();
+    const std::string model = read_model(entry.path().string()).name;
+    EXPECT_EQ(read_model(name).name, model) << name;
+    for (char& c : name) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    EXPECT_EQ(read_model(name).name, model) << name;
+    ++files;
+  }
+  EXPECT_EQ(static_cast<size_t>(files), shipped().models.size());
+}
+
+// Oracle: the rule: no text of a file makes a terminal do something, in JSON's spelling of it or raw.
+TEST(ModelFile, HasNoControlCharactersInItsTexts) {
+  for (const char* name : {"\\u001b[2J", "a\\u0007", "a\\u009b2J", "a\\u007f", "two\\nlines"}) {
+    EXPECT_THAT(
+        message_of(str(
+            R"({"schema": 1, "name": ")", name,
+            R"(", "source": "s", "transformer": {"hidden": 8, "layers": [{"attention": {"heads": 1, "head_dim": 8}}]}})")),
+        HasSubstr("key 'name' has a control character at position"))
+        << name;
+  }
+  EXPECT_THAT(message_of("{\"schema\": 1, \"name\": \"a\x1b[2J\"}"), HasSubstr("not JSON"));
 }
 
 }  // namespace

@@ -57,6 +57,9 @@ TEST(Csv, NamesTheLineOfAFault) {
             std::string::npos);
   EXPECT_NE(thrown([] { (void)parse_csv("a,a\n", "f"); }).find("column 'a' stands there twice"), std::string::npos);
   EXPECT_NE(thrown([] { (void)parse_csv("a\nx\"y\n", "f"); }).find("f:2: a quote inside"), std::string::npos);
+  EXPECT_NE(
+      thrown([] { (void)parse_csv("a,b\n1,2\n\"x\n\",\x1b[2J\n", "f"); }).find("f:3: field 2 has a control character"),
+      std::string::npos);
   EXPECT_NE(thrown([] { (void)parse_csv("", "f"); }).find("f:1: the file is empty"), std::string::npos);
 }
 
