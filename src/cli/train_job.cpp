@@ -10,23 +10,19 @@
 #include <cstdlib>
 #include <exception>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <new>
 
 #include "base/json.h"
-#include "base/replace_file.h"
 #include "base/str.h"
 #include "base/torch/torch_compat.h"
 #include "checkpoint/folder/files.h"
 #include "checkpoint/folder/index.h"
 #include "cli/progress_bar.h"
-#include "cli/train_checks.h"
+#include "cli/train_recipe.h"
+#include "cli/train_records.h"
 #include "comm/backends/backend_entry.h"
 #include "launch/failure_report.h"
-#include "models/classifier.h"
-#include "profile/metrics_log.h"
-#include "profile/tensorboard_events.h"
 #include "trireme/base/error.h"
 #include "trireme/checkpoint/checkpoint.h"
 #include "trireme/comm/collectives.h"
@@ -48,52 +44,6 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 
 std::atomic<int> g_stop_signal{0};
 void remember_signal(int signal) { g_stop_signal.store(signal); }
-
-std::shared_ptr<models::Classifier> make_model(const std::string& recipe, const data::ImageSet& set) {
-  if (recipe == "vit") {
-    models::ViTOptions options;
-    options.image_size = set.height;
-    options.patch_size = kViTPatch;
-    options.num_classes = set.num_classes;
-    return models::make_vit(options);
-  }
-  if (recipe == "mlp") return models::make_mlp(set.height * set.width, 128, set.num_classes);
-  models::ResNetOptions options;
-  options.num_classes = set.num_classes;
-  return models::make_resnet(options);
-}
-
-// Weights decay, biases and norms do not.
-std::unique_ptr<torch::optim::Optimizer> make_optimizer(const std::string& recipe, const Config& config,
-                                                        const std::vector<at::Tensor>& parameters) {
-  std::vector<at::Tensor> decaying;
-  std::vector<at::Tensor> plain;
-  for (const at::Tensor& parameter : parameters) (parameter.dim() > 1 ? decaying : plain).push_back(parameter);
-  const double rate = config.get_double("optim.learning_rate");
-  const double decay = config.get_double("optim.weight_decay");
-  auto with_decay = [&](auto options) { return std::make_unique<decltype(options)>(options.weight_decay(decay)); };
-  auto without = [&](auto options) { return std::make_unique<decltype(options)>(options.weight_decay(0)); };
-  std::vector<torch::optim::OptimizerParamGroup> groups;
-  if (recipe == "vit") {
-    const torch::optim::AdamWOptions options(rate);
-    groups.emplace_back(decaying, with_decay(options));
-    groups.emplace_back(plain, without(options));
-    return std::make_unique<torch::optim::AdamW>(groups, options);
-  }
-  auto options = torch::optim::SGDOptions(rate).momentum(config.get_double("optim.momentum"));
-  options.nesterov(config.get_double("optim.momentum") > 0);
-  groups.emplace_back(decaying, with_decay(options));
-  groups.emplace_back(plain, without(options));
-  return std::make_unique<torch::optim::SGD>(groups, options);
-}
-
-/// Rises linearly from 0 to `peak`, then falls linearly to 0 at the end.
-double learning_rate_at(int64_t step, int64_t total, double warmup_share, double peak) {
-  const auto warmup = std::max<int64_t>(1, static_cast<int64_t>(static_cast<double>(total) * warmup_share));
-  if (step < warmup) return peak * static_cast<double>(step + 1) / static_cast<double>(warmup);
-  return peak * std::max(0.0, 1.0 - static_cast<double>(step - warmup) /
-                                        static_cast<double>(std::max<int64_t>(1, total - warmup)));
-}
 
 using Ddp = parallel::DistributedDataParallel<std::shared_ptr<models::Classifier>>;
 
@@ -119,7 +69,9 @@ class Training {
     if (options.start != Start::kNew) restore();
     end_at(config, options.resumed_limit);
     ddp_ = std::make_unique<Ddp>(world_, model_, ddp_options());
-    if (world_.rank() == 0) open_records();
+    if (world_.rank() == 0) {
+      records_ = std::make_unique<TrainRecords>(run_dir_, config_json(), step_, options.start != Start::kNew);
+    }
     if (world_.rank() == 0 && step_ < last_step_) say_what_starts();
   }
 
@@ -240,8 +192,7 @@ class Training {
                                        {"train/accuracy", accuracy},
                                        {"train/learning_rate", learning_rate_},
                                        {"train/images_per_s", rate}};
-    metrics_->add(step_, scalars);
-    events_->add_scalars(step_, scalars);
+    records_->add(step_, scalars);
   }
 
   // Each test image counts exactly once, whatever the number of ranks.
@@ -265,12 +216,7 @@ class Training {
       bar.finish();
       std::fprintf(stderr, "step %lld: test accuracy %.2f %%\n", static_cast<long long>(step_), accuracy * 100);
     }
-    if (world_.rank() == 0 && step_ != tested_step_) {
-      const profile::Scalar scalars[] = {{"test/accuracy", accuracy}};
-      metrics_->add(step_, scalars);
-      events_->add_scalars(step_, scalars);
-      events_->flush();
-    }
+    if (world_.rank() == 0) records_->add_test_accuracy(step_, accuracy);
     window_start_ = Clock::now();
     return accuracy;
   }
@@ -431,20 +377,6 @@ class Training {
 
   static void say(const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); }
 
-  void open_records() {
-    fs::create_directories(run_dir_);
-    // At once: a full disk or a kill must not leave a run that --resume does not take.
-    replace_file((fs::path(run_dir_) / "config.json").string(), config_json(), "train");
-    const std::string metrics = (fs::path(run_dir_) / "metrics.jsonl").string();
-    metrics_ = std::make_unique<profile::MetricsLog>(metrics, step_);
-    std::ifstream earlier(metrics);
-    for (std::string line; std::getline(earlier, line);) {
-      if (line.starts_with(str("{\"step\": ", step_, ", \"test/accuracy\""))) tested_step_ = step_;
-    }
-    events_ = std::make_unique<profile::TensorBoardWriter>((fs::path(run_dir_) / "tensorboard").string());
-    if (options_.start != Start::kNew) events_->mark_restart(step_ + 1);
-  }
-
   [[nodiscard]] std::string config_json() const {
     std::string text = config_.to_json();
     if (options_.job.empty()) return text;
@@ -473,13 +405,11 @@ class Training {
   std::shared_ptr<models::Classifier> model_;
   std::unique_ptr<torch::optim::Optimizer> optimizer_;
   std::unique_ptr<Ddp> ddp_;
-  std::unique_ptr<profile::MetricsLog> metrics_;  ///< rank 0 only, like events_
-  std::unique_ptr<profile::TensorBoardWriter> events_;
+  std::unique_ptr<TrainRecords> records_;  ///< rank 0 only
   at::Tensor stop_ = at::zeros({1}, at::kLong);
   int64_t step_ = 0;
-  int64_t tested_step_ = -1;  ///< whose accuracy the run that is continued has written; rank 0 only
-  int64_t total_steps_ = 0;   ///< what the learning rate is planned for
-  int64_t last_step_ = 0;     ///< where this run ends
+  int64_t total_steps_ = 0;  ///< what the learning rate is planned for
+  int64_t last_step_ = 0;    ///< where this run ends
   double window_loss_ = 0;
   double window_correct_ = 0;
   double window_count_ = 0;
