@@ -1,0 +1,41 @@
+// Writes plain data as a Python pickle of protocol 2, which every Python since 2.3 reads.
+//
+// The writer streams: a dump of a million events costs no more memory than what has not been taken yet.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace trireme::pickle {
+
+/// Purpose     One value, written in the order in which it is read: a container is opened, filled and ended; in a dict, keys and values take
+///             turns.
+/// Invariants  finish() is called once, when every container has been ended; TRIREME_CHECK holds the caller to both.
+/// Cost        appends to `out`, some bytes more than the data.
+class Writer {
+ public:
+  explicit Writer(std::string& out);
+
+  void none();
+  void boolean(bool value);
+  void integer(int64_t value);
+  void real(double value);
+  /// Bytes that are no UTF-8 become U+FFFD: Python would refuse the whole file.
+  void text(std::string_view value);
+  void begin_dict();
+  void begin_list();
+  void begin_tuple();
+  void end();
+  void finish();
+
+ private:
+  enum class Open : uint8_t { kDict, kList, kTuple };
+  void begin(Open kind);
+
+  std::string& out_;
+  std::vector<Open> open_;
+};
+
+}  // namespace trireme::pickle
