@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <pthread.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <future>
@@ -201,6 +203,32 @@ TEST(CallQueue, IssueThatCannotStartItsThreadLeavesNothingBehind) {
   queue.wait(queue.issue({}, [](const CallInfo&) {}));
   EXPECT_FALSE(ran);
   EXPECT_EQ(queue.last_finished(), 1U);
+}
+
+// It would take part beside its parent, under the same rank.
+TEST(CallQueue, AForkedChildMayNotCall) {
+  CallQueue queue("dp", "test", nullptr);
+  queue.wait(queue.issue({}, [](const CallInfo&) {}));
+  const pid_t child = fork();
+  if (child == 0) {
+    int code = 1;
+    try {
+      static_cast<void>(queue.issue({}, [](const CallInfo&) { _exit(2); }));
+    } catch (const Error& error) {
+      const std::string text = error.what();
+      code = error.kind() == ErrorKind::kUnsupported && text.find("group 'dp'") != std::string::npos &&
+                     text.find("forked") != std::string::npos
+                 ? 0
+                 : 3;
+    }
+    _exit(code);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status));
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  queue.wait(queue.issue({}, [](const CallInfo&) {}));  // the rank itself goes on
+  EXPECT_EQ(queue.last_finished(), 2U);
 }
 
 TEST(CallQueue, DestroyedQueueFailsWhatNeverRan) {

@@ -71,6 +71,16 @@ CallPool& pool() {
   return *instance;
 }
 
+/// How many forks lie between the process that first asked and this one: tells a forked child from its parent by a load, where getpid() is a
+/// system call.
+std::atomic<uint32_t> g_forks{0};
+uint32_t num_forks() {
+  static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { g_forks.fetch_add(1, std::memory_order_relaxed); });
+  static_cast<void>(registered);
+  return g_forks.load(std::memory_order_relaxed);
+}
+
 profile::TraceRecord record_of(const CallInfo& info, uint16_t group) {
   profile::TraceRecord record;
   record.call = info.call;
@@ -125,6 +135,16 @@ struct CallQueue::Impl {
   bool stopping = false;
   std::thread progress;
   const pid_t owner = getpid();
+  const uint32_t forks = num_forks();
+
+  /// A child that went on as the rank would publish phases beside it, and both would read what neither has sent.
+  void require_no_fork(const CallInfo& info) const {
+    if (num_forks() == forks) return;
+    throw Error(ErrorKind::kUnsupported,
+                str("[comm.", to_string(info.op), "] group '", group_name,
+                    "': this process was forked from a rank and is none itself; ",
+                    "only the rank may call. Fork before init(), or execute another program in the child."));
+  }
 
   void ensure_progress(std::shared_ptr<Impl> self);
 
@@ -265,6 +285,7 @@ void CallQueue::Impl::ensure_progress(std::shared_ptr<Impl> self) {
 }
 
 CallPtr CallQueue::issue(CallInfo info, Body body, Done done) {
+  impl_->require_no_fork(info);
   CallPtr call(pool().take());
   call->owners.store(1, std::memory_order_relaxed);
   call->body = std::move(body);
@@ -281,6 +302,7 @@ CallPtr CallQueue::issue(CallInfo info, Body body, Done done) {
 
 void CallQueue::wait(const CallPtr& call) {
   if (!call->finished.load(std::memory_order_acquire)) {
+    impl_->require_no_fork(call->info);
     const std::shared_ptr<Impl> impl = impl_;
     std::unique_lock lock(impl->mutex);
     const auto unfinished = [&] { return !call->finished.load(std::memory_order_relaxed); };
