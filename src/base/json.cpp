@@ -67,6 +67,8 @@ class Flattener {
   bool start_array(size_t /*size*/) { return refuse("an array"); }
   bool end_array() { return true; }
   bool start_object(size_t /*size*/) {
+    constexpr size_t kDeepest = 16;  // the names of all levels are kept for each entry
+    if (prefix_length_.size() >= kDeepest) refuse("nested deeper than settings can be");
     prefix_length_.push_back(path_.size());
     return true;
   }

@@ -1,5 +1,8 @@
 #include "trireme/data/idx.h"
 
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
 #include <zlib.h>
 
 #include <algorithm>
@@ -24,9 +27,19 @@ constexpr unsigned kUnsignedByte = 0x08;
 // zlib reads plain files through the same calls.
 class Input {
  public:
-  explicit Input(const std::string& path) : path_(path), file_(gzopen(path.c_str(), "rb")) {
+  explicit Input(const std::string& path) : path_(path) {
+    // A pipe of that name would wait for a writer.
+    const int fd = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    struct stat status{};
+    if (fd >= 0 && fstat(fd, &status) == 0 && !S_ISREG(status.st_mode)) {
+      close(fd);
+      fail(path, "it is no regular file; give a folder of IDX files with --data.");
+    }
+    const int reason = fd < 0 ? errno : ENOMEM;
+    if (fd >= 0) file_ = gzdopen(fd, "rb");
     if (file_ == nullptr) {
-      fail(path, str(errno != 0 ? std::strerror(errno) : "not enough memory",
+      if (fd >= 0) close(fd);
+      fail(path, str(std::strerror(reason),
                      ". Give a folder of IDX files with --data, or install the Debian package dataset-fashion-mnist."));
     }
     gzbuffer(file_, 1U << 18U);
@@ -56,7 +69,7 @@ class Input {
 
  private:
   const std::string& path_;
-  gzFile file_;
+  gzFile file_ = nullptr;
 };
 
 std::string existing(const std::string& folder, const std::string& name) {

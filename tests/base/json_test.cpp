@@ -55,6 +55,19 @@ INSTANTIATE_TEST_SUITE_P(
                     BadText{"3", "train.json:1: the file is a single value"}, BadText{"", "train.json:1: "},
                     BadText{"{\"a\": 1}\n{", "train.json:2: "}, BadText{"{\"a\": 1,\n\"b\" 2}", "train.json:2: "}));
 
+// Each name is kept in those of all levels below it: a file of 120 KB took 0.4 GB.
+TEST(FlatJson, RefusesWhatIsNestedDeeperThanSettingsAre) {
+  std::string text;
+  for (int i = 0; i < 17; ++i) text += "\n{\"a\": ";
+  try {
+    (void)parse_flat_json(text + "1" + std::string(17, '}'), "train.json");
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kConfig);
+    EXPECT_THAT(error.what(), HasSubstr("train.json:17: key 'a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a' is nested deeper"));
+  }
+}
+
 TEST(Json, WritesNumbersThatReadBackEqual) {
   EXPECT_EQ(json_number(3), "3.0");
   EXPECT_EQ(json_number(0.1), "0.1");

@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <zlib.h>
 
 #include <filesystem>
@@ -86,6 +87,14 @@ TEST(Idx, NamesWhatIsWrong) {
   EXPECT_THAT(message_of(folder / "huge"), HasSubstr("more than 4 GiB"));
   write_file(folder / "lie", std::string("\x00\x00\x08\x01\x7F\xFF\xFF\xFF", 8) + "abc");
   EXPECT_THAT(message_of(folder / "lie"), HasSubstr("holds 3 elements"));
+}
+
+TEST(Idx, WaitsForNoPipe) {
+  const test::TempDir folder;
+  ASSERT_EQ(mkfifo((folder / "pipe").c_str(), 0600), 0);
+  EXPECT_THAT(message_of(folder / "pipe"), HasSubstr("it is no regular file"));
+  ASSERT_TRUE(std::filesystem::create_directory(folder / "folder"));
+  EXPECT_THAT(message_of(folder / "folder"), HasSubstr("it is no regular file"));
 }
 
 TEST(ImageSet, PairsImagesWithLabels) {
