@@ -146,7 +146,23 @@ void Reducer::on_gradient(size_t index, bool defined) {
   mark(index, defined ? Ready::kGradient : Ready::kMissing);
 }
 
+// Module::to(dtype) gives a parameter a new AccumulateGrad node, one without our hook: its gradients would stay this rank's own, unnoticed.
+void Reducer::require_unchanged() const {
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const at::Tensor& now = slots_[i].parameter;
+    if (now.nbytes() == static_cast<size_t>(items_[i].bytes) && to_dtype(now.scalar_type()) == items_[i].dtype &&
+        now.is_cpu())
+      continue;
+    throw Error(
+        ErrorKind::kUnsupported,
+        trireme::str(prefix(), "parameter '", slots_[i].name, "' has become ", describe(now), " on ", now.device(),
+                     " since the model was wrapped (", items_[i].bytes, " bytes of ", to_string(items_[i].dtype),
+                     "); its gradients would no longer be averaged. Change dtype, device or size first, then wrap."));
+  }
+}
+
 void Reducer::prepare() {
+  require_unchanged();
   if (!options_.bucket_view) return;
   const at::NoGradGuard no_grad;
   for (Slot& slot : slots_) {

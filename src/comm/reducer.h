@@ -47,7 +47,8 @@ class Reducer {
   /// Whether backward reduces; while off, gradients add up locally.
   void set_sync(bool sync) noexcept { sync_ = sync; }
 
-  /// Before a forward: presets .grad where they are to be views of their bucket. Nothing in the other modes.
+  /// Before a forward: throws kUnsupported when a parameter is not what it was; presets .grad where they are to be views of
+  /// their bucket.
   void prepare();
 
   /// From inside a backward: its gradients are to be born in the arena from here on.
@@ -87,6 +88,7 @@ class Reducer {
     CallPtr call;
   };
 
+  void require_unchanged() const;
   void on_gradient(size_t index, bool defined);
   void begin(int graph_task);
   void mark(size_t index, Ready how);

@@ -52,6 +52,7 @@ struct DdpEngine::Impl {
   comm::Group group;
   DdpOptions options;
   NamedTensors buffers;
+  NamedTensors untrained;  ///< parameters that needed no gradient
   std::vector<std::byte> packed_buffers;
   std::unique_ptr<comm::Reducer> reducer;
   int no_sync_depth = 0;
@@ -112,7 +113,10 @@ DdpEngine::DdpEngine(comm::Group group, NamedTensors parameters, NamedTensors bu
   std::vector<std::string> names;
   std::vector<at::Tensor> trained;
   for (const auto& [name, tensor] : parameters) {
-    if (!tensor.requires_grad()) continue;
+    if (!tensor.requires_grad()) {
+      impl_->untrained.emplace_back(name, tensor);
+      continue;
+    }
     names.push_back(name);
     trained.push_back(tensor);
   }
@@ -134,6 +138,14 @@ DdpEngine::DdpEngine(comm::Group group, NamedTensors parameters, NamedTensors bu
 DdpEngine::~DdpEngine() = default;
 
 void DdpEngine::before_forward(bool training) {
+  for (const auto& [name, tensor] : impl_->untrained) {
+    if (!tensor.requires_grad()) continue;
+    throw Error(
+        ErrorKind::kUnsupported,
+        trireme::str("[parallel.ddp] rank ", impl_->group.rank(), "/", impl_->group.size(), ": parameter '", name,
+                     "' needed no gradient when the model was wrapped, and needs one now; it would not be ",
+                     "averaged. Let it need one first, then wrap the model."));
+  }
   if (impl_->reducer) impl_->reducer->prepare();
   if (!training || !impl_->options.broadcast_buffers || impl_->no_sync_depth > 0) return;
   if (impl_->group.size() > 1 && !impl_->buffers.empty()) impl_->broadcast_buffers();

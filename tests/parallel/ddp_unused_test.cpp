@@ -202,5 +202,41 @@ TEST(DdpTied, AWeightUsedTwiceIsReducedOnceAndKeepsItsNames) {
   });
 }
 
+// Both would leave gradients that are each rank's own, and nothing would show it.
+TEST(DdpChanged, AParameterThatIsNotWhatWasWrappedIsRefusedByName) {
+  for (const GradientMode mode : {GradientMode::kStaged, GradientMode::kArena, GradientMode::kBucketView}) {
+    const std::vector<BranchNet> nets = make_branch_nets(2);
+    run_ranks(2, [&](Group& group) {
+      BranchDdp ddp(group, nets[static_cast<size_t>(group.rank())], {.gradients = mode});
+      const Data data = Data(0).part(group.rank(), 2);
+      branch_loss(ddp.forward(data.x, true), data).backward();
+      ddp->to(torch::kFloat);
+      const Error error = error_of([&] { ddp.forward(data.x.to(torch::kFloat), true); });
+      EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+      EXPECT_THAT(error.what(),
+                  AllOf(HasSubstr(str("rank ", group.rank(), "/2")), HasSubstr("'in.weight' has become f32[8, 6]"),
+                        HasSubstr("384 bytes of f64"), HasSubstr("then wrap")));
+    });
+  }
+}
+
+TEST(DdpChanged, AParameterThatNeedsAGradientOnlyNowIsRefusedByName) {
+  const std::vector<BranchNet> nets = make_branch_nets(2);
+  run_ranks(2, [&](Group& group) {
+    BranchDdp ddp(group, nets[static_cast<size_t>(group.rank())]);
+    const Data data = Data(0).part(group.rank(), 2);
+    branch_loss(ddp.forward(data.x, true), data).backward();
+    ddp.module()->frozen->bias.set_requires_grad(true);
+    const Error error = error_of([&] { ddp.forward(data.x, true); });
+    EXPECT_EQ(error.kind(), ErrorKind::kUnsupported);
+    EXPECT_THAT(error.what(),
+                AllOf(HasSubstr(str("rank ", group.rank(), "/2")), HasSubstr("'frozen.bias' needed no gradient")));
+    // It can go on as it was.
+    ddp.module()->frozen->bias.set_requires_grad(false);
+    ddp->zero_grad();
+    branch_loss(ddp.forward(data.x, true), data).backward();
+  });
+}
+
 }  // namespace
 }  // namespace trireme

@@ -148,7 +148,9 @@ NamedTensors to_named_tensors(const Dict& dict) {
 ///               Parameters keep their names and identity: model.module() is the user's own, so state-dict keys,
 ///               optimizers and checkpoints do not change.
 /// Errors        backward throws kInvalidArgument naming the parameters that got no gradient (see
-///               find_unused_parameters), and kMismatch, kPeerLost and kTimeout of communication. After an exception
+///               find_unused_parameters), and kMismatch, kPeerLost and kTimeout of communication. forward throws
+///               kUnsupported when a parameter has changed its dtype, device or size since, or needs a gradient only
+///               now; parameters that the module registers later are not known and stay each rank's own. After an exception
 ///               from elsewhere in backward the object can be used again, if all ranks saw it at the same point.
 /// Thread safety As the module: one forward or backward at a time.
 /// Lifetime      Must outlive the backward of every graph that was made through it.
@@ -158,7 +160,7 @@ template <typename Module>
 class DistributedDataParallel {
  public:
   /// `module` is a module holder (torch::nn::Sequential, or a user's made by TORCH_MODULE) or a std::shared_ptr to one.
-  /// Parameters that need no gradient now are sent once and then left alone.
+  /// Parameters that need no gradient now are sent once and then left alone: they must not need one later.
   DistributedDataParallel(comm::Group group, Module module, DdpOptions options = {})
       : module_(std::move(module)),
         engine_(std::make_unique<DdpEngine>(std::move(group), detail::to_named_tensors(module_->named_parameters()),
