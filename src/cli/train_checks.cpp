@@ -1,8 +1,12 @@
 #include "cli/train_checks.h"
 
+#include <fcntl.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -111,10 +115,25 @@ void check_number_of_ranks(const Config& config, const rendezvous::JobEnv& env) 
 }
 
 void refuse_used_folder(const std::string& run_dir) {
-  std::error_code ignored;
-  if (run_dir.empty() || fs::is_empty(fs::path(run_dir) / "checkpoints", ignored) || ignored) return;
+  // What a run that was killed at its first save has left is no checkpoint; the next save removes it.
+  if (run_dir.empty() || checkpoint::steps_below((fs::path(run_dir) / "checkpoints").string()).empty()) return;
   wrong(str("'", run_dir, "' holds the checkpoints of an earlier run; continue it with --resume ", run_dir,
             ", or give another --run-dir."));
+}
+
+Fd lock_run_folder(const std::string& run_dir) {
+  Fd folder(open(run_dir.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder) return folder;  // not there yet, or what is to be written into it says what is wrong
+  while (flock(folder.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) {
+      wrong(str("another run is going on in '", run_dir, "'; wait for its end, or give another --run-dir."));
+    }
+    if (errno == EINTR) continue;
+    log::warn("train", "cannot lock '", run_dir, "' (", std::strerror(errno),
+              "): a second run in this folder would not be noticed");
+    break;
+  }
+  return folder;
 }
 
 std::string name_of_job(const rendezvous::JobEnv& env) {

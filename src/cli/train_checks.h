@@ -5,6 +5,7 @@
 #include <string>
 
 #include "base/config.h"
+#include "base/fd.h"
 #include "trireme/rendezvous/job_env.h"
 
 namespace trireme::cli {
@@ -28,6 +29,10 @@ void check_number_of_ranks(const Config& config, const rendezvous::JobEnv& env);
 /// Throws kConfig when `run_dir` holds checkpoints: two runs in one folder would mix their metrics, and the older one's
 /// checkpoints could be taken for the newer one's.
 void refuse_used_folder(const std::string& run_dir);
+
+/// Whoever holds the result is the only run in this folder; throws kConfig when another is. Empty where there is no such
+/// folder.
+[[nodiscard]] Fd lock_run_folder(const std::string& run_dir);
 
 /// A name of the job that a rank belongs to, the same over its restarts and for no other job.
 [[nodiscard]] std::string name_of_job(const rendezvous::JobEnv& env);

@@ -43,7 +43,14 @@ using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
 std::atomic<int> g_stop_signal{0};
-void remember_signal(int signal) { g_stop_signal.store(signal); }
+std::atomic<bool> g_second_signal_kills{false};
+
+// A launcher may pass on what the terminal has sent to the rank already, and kills by itself; who has none gets its second signal at once.
+void remember_signal(int signal) {
+  if (g_stop_signal.exchange(signal) == 0 || !g_second_signal_kills.load()) return;
+  std::signal(signal, SIG_DFL);
+  std::raise(signal);
+}
 
 using Ddp = parallel::DistributedDataParallel<std::shared_ptr<models::Classifier>>;
 
@@ -434,6 +441,7 @@ std::string version_json() {
 
 TrainResult run_training(Config& config, const RunOptions& options) {
   const auto started = Clock::now();
+  g_second_signal_kills.store(options.job.empty());
   std::signal(SIGINT, remember_signal);
   std::signal(SIGTERM, remember_signal);
   torch::set_num_threads(1);

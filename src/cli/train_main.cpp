@@ -46,7 +46,8 @@ void print_result(const TrainResult& result, bool json) {
                                      {"start_s", result.start_s},
                                      {"run_dir", result.run_dir},
                                      {"interrupted", result.interrupted}};
-    std::printf("%s\n", document.dump().c_str());
+    // A path is bytes; JSON is UTF-8.
+    std::printf("%s\n", document.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
   } else if (result.interrupted) {
     std::printf("interrupted after step %s; continue with: %s\n", grouped(result.steps).c_str(),
                 command_to_continue(result.run_dir).c_str());
@@ -82,6 +83,7 @@ Start check_start(const TrainCommand& command, const rendezvous::JobEnv& env, co
   const bool restart = !command.resume && is_restart_of(run_dir, env);
   if (!command.resume && !restart) refuse_used_folder(run_dir);
   if (env.source == "none") {
+    if (!run_dir.empty()) (void)lock_run_folder(run_dir);  // told before any rank is started; rank 0 takes it for good
     refuse_too_many_ranks(command.config);
   } else {
     check_number_of_ranks(command.config, env);
@@ -141,6 +143,13 @@ int train_main(int argc, char** argv) {
 
   RunOptions options;
   options.run_dir = own_run_dir(spec, env, run_dir);
+  Fd lock;
+  if (env.rank == 0) {
+    std::error_code ignored;  // the first file says what is wrong
+    std::filesystem::create_directories(options.run_dir, ignored);
+    lock = lock_run_folder(options.run_dir);
+    if (start == Start::kNew) refuse_used_folder(options.run_dir);  // by a run that ended a moment ago
+  }
   options.start = start;
   options.resumed_limit = command->resumed_limit;
   options.job = name_of_job(env);

@@ -153,7 +153,12 @@ void load_run_config(Config& config, const std::string& run_dir) {
   if (!in)
     throw Error(ErrorKind::kConfig,
                 str("[train] ", path, " cannot be read; --resume needs the folder of an earlier run."));
-  const auto document = nlohmann::json::parse(in, nullptr, false);
+  // Ours is three levels deep; to write out a far deeper one again would pass the end of the stack.
+  const auto shallow = [&path](int depth, nlohmann::json::parse_event_t /*event*/, nlohmann::json& /*parsed*/) {
+    if (depth > 8) throw Error(ErrorKind::kConfig, str("[train] ", path, " is not the config.json of a run."));
+    return true;
+  };
+  const auto document = nlohmann::json::parse(in, shallow, false);
   if (document.is_discarded() || !document.is_object() || !document.contains("config") ||
       !document["config"].is_object()) {
     throw Error(ErrorKind::kConfig, str("[train] ", path, " is not the config.json of a run."));

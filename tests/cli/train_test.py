@@ -401,6 +401,46 @@ class TrainTest(unittest.TestCase):
         self.assertIn("going on to step 600, the earlier run's --max-steps", self.resume("term")[1])
         self.assertEqual(self.tensors("term", 600), self.tensors("whole-term", 600))
 
+    def under_way(self, run, *flags):
+        """A run that goes on until it is told to end, past its first line of metrics."""
+        command = [TRAIN, "--data", self.data, "--run-dir", self.path(run), "--recipe", "mlp", "--global-batch", "16", "--epochs", "10000",
+                   "--set", "log.every=1", "--set", "checkpoint.every_epochs=10000", *flags]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=self.folder.name)
+        metrics = self.path(run + "/metrics.jsonl")
+        while process.poll() is None and not (os.path.exists(metrics) and os.path.getsize(metrics) > 0):
+            pass
+        return process
+
+    def test_one_run_at_a_time_in_a_folder(self):
+        first = self.under_way("busy")
+        self.assertIn("another run is going on in '%s'" % self.path("busy"), self.train("busy", "--recipe", "mlp", code=2))
+        self.assertIsNone(first.poll())
+        first.send_signal(signal.SIGTERM)
+        first.communicate(timeout=60)
+        self.assertEqual(first.returncode, 128 + signal.SIGTERM)
+
+    def test_a_damaged_config_of_a_run_is_refused(self):
+        os.makedirs(self.path("deep"))
+        for text in ("", "[]", '{"config": ' + "[" * 200000 + "]" * 200000 + "}"):
+            with open(self.path("deep/config.json"), "w") as f:
+                f.write(text)
+            done = self.run_words([TRAIN, "--resume", self.path("deep")], "any", code=2)
+            self.assertIn("is not the config.json of a run", done.stderr)
+
+    def test_what_a_kill_at_the_first_save_leaves_is_no_earlier_run(self):
+        os.makedirs(self.path("leftover/checkpoints/.tmp-0123456789ab"))
+        self.train("leftover", "--recipe", "mlp", "--max-steps", "1")
+        self.assertEqual(os.listdir(self.path("leftover/checkpoints")), ["step-1"])
+
+    def test_without_a_launcher_a_second_signal_kills(self):
+        process = self.under_way("alone-twice", "--ranks", "1")
+        process.send_signal(signal.SIGSTOP)  # both signals are there before it can save
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        process.send_signal(signal.SIGCONT)
+        process.communicate(timeout=60)
+        self.assertIn(process.returncode, (-signal.SIGINT, -signal.SIGTERM))  # whichever is handled last
+
     def interrupt(self, words, environment, folder):
         """Sends SIGTERM once the run is under way; what it has printed."""
         env = {k: v for k, v in os.environ.items() if not k.startswith("TRIREME_")} | environment
