@@ -86,6 +86,49 @@ ReduceKind check_reduction(const CallSite& site, const c10d::ReduceOp& op, DType
                                                     "; it has SUM, AVG, MIN and MAX."));
 }
 
+std::vector<MemoryRange> ranges_of(at::ArrayRef<at::Tensor> tensors) {
+  std::vector<MemoryRange> ranges;
+  for (const at::Tensor& tensor : tensors) {
+    ranges.push_back({static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()});
+  }
+  return ranges;
+}
+
+std::vector<MemoryRange> equal_parts(const at::Tensor& tensor, int num_ranks) {
+  const size_t bytes = tensor.nbytes() / static_cast<size_t>(num_ranks);
+  std::vector<MemoryRange> ranges;
+  for (int r = 0; r < num_ranks; ++r) {
+    ranges.push_back({static_cast<const std::byte*>(tensor.data_ptr()) + static_cast<size_t>(r) * bytes, bytes});
+  }
+  return ranges;
+}
+
+std::vector<MemoryRange> only_own(const at::Tensor& tensor, int rank, int num_ranks) {
+  std::vector<MemoryRange> ranges(static_cast<size_t>(num_ranks));
+  ranges[static_cast<size_t>(rank)] = {static_cast<const std::byte*>(tensor.data_ptr()), tensor.nbytes()};
+  return ranges;
+}
+
+void check_apart(const CallSite& site, const std::vector<MemoryRange>& written, const std::vector<MemoryRange>& read,
+                 int rank) {
+  const auto meet = [](const MemoryRange& a, const MemoryRange& b) {
+    return a.bytes > 0 && b.bytes > 0 && a.data < b.data + b.bytes && b.data < a.data + a.bytes;
+  };
+  for (size_t w = 0; w < written.size(); ++w) {
+    for (size_t r = 0; r < read.size(); ++r) {
+      if (!meet(written[w], read[r])) continue;
+      const bool own = static_cast<int>(w) == rank && static_cast<int>(r) == rank;
+      if (own && written[w].data == read[r].data && written[w].bytes == read[r].bytes) continue;
+      throw Error(
+          ErrorKind::kInvalidArgument,
+          trireme::str(site.prefix(), "the output for rank ", w, " (", written[w].bytes,
+                       " bytes) shares memory with the input for rank ", r, " (", read[r].bytes,
+                       " bytes), which peers read while it is written; only this rank's own part may be in place. "
+                       "Give the output memory of its own, or clone() the input."));
+    }
+  }
+}
+
 void check_same_dtype(const CallSite& site, const at::Tensor& a, const at::Tensor& b) {
   if (a.scalar_type() == b.scalar_type()) return;
   throw Error(ErrorKind::kInvalidArgument,

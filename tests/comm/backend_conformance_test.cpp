@@ -187,6 +187,39 @@ TEST_P(Conformance, AllToAllWithEvenAndUnevenParts) {
   });
 }
 
+// Oracle: the contract. What peers may still read is not written; a rank's own part in place is not read by them, and gives the same values.
+TEST_P(Conformance, OutputsThatShareMemoryWithInputsAreRefusedOrRight) {
+  run_ranks(n(), [&](Group& group) {
+    const int me = group.rank();
+    const auto refused = [&](const auto& call) {
+      try {
+        call();
+      } catch (const Error& error) {
+        EXPECT_EQ(error.kind(), ErrorKind::kInvalidArgument) << error.what();
+        EXPECT_NE(std::string(error.what()).find("shares memory"), std::string::npos) << error.what();
+        return;
+      }
+      ADD_FAILURE() << "not refused";
+    };
+    const at::Tensor buffer = at::zeros({n() + 1, count()}, at::kFloat);
+    if (n() > 1 && count() > 0) {
+      const at::Tensor low = buffer.narrow(0, 0, n());
+      const at::Tensor high = buffer.narrow(0, 1, n());
+      refused([&] { (void)comm::all_to_all_base(group, low, low); });
+      refused([&] { (void)comm::all_to_all_base(group, low, high); });
+      refused([&] { (void)comm::all_gather_base(group, low, buffer[(me + 1) % n()]); });
+      refused([&] { (void)comm::reduce_scatter_base_sum(group, buffer[(me + 1) % n()], low); });
+      std::vector<at::Tensor> parts = low.unbind(0);
+      refused([&] { (void)comm::all_to_all(group, parts, parts); });
+    }
+    // In place, as c10d allows it; the calls above have left the group as it was.
+    const at::Tensor all = at::zeros({n(), count()}, at::kFloat);
+    all[me].copy_(input(me, count(), at::kFloat, 0));
+    comm::all_gather_base(group, all, all[me]).wait();
+    for (int r = 0; r < n(); ++r) EXPECT_SAME(all[r], values(r, count(), at::kFloat, 0), at::kFloat);
+  });
+}
+
 TEST_P(Conformance, SendAndReceiveAroundTheRingReceiveFirst) {
   if (n() == 1) GTEST_SKIP() << "a rank cannot send to itself";
   run_ranks(n(), [&](Group& group) {

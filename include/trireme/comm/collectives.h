@@ -95,7 +95,7 @@ class Work {
 
 /// Sends inputs[r] to rank r and receives outputs[r] from it. [collective, queued]
 /// Shape    inputs[r] here and outputs[rank()] on rank r have equal numel; sizes may differ by pair, 0 too.
-///          Inputs and outputs must not overlap.
+///          Inputs and outputs must not overlap: kInvalidArgument.
 /// Cost     S bytes of all inputs, own part left out: S written to shared memory and as much read as is received; large parts are read where
 ///          they lie, if the kernel allows it.
 [[nodiscard]] Work all_to_all(const Group& group, const std::vector<at::Tensor>& outputs,

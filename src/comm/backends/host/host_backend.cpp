@@ -187,6 +187,7 @@ HostBackend::Works HostBackend::allgather(std::vector<Tensors>& outputs, Tensors
     work->outputs.push_back(output);
   }
   work->inputs.push_back(input);
+  check_apart(where, ranges_of(work->outputs), only_own(input, rank_, size_), rank_);
   work->issue(make_info(OpKind::kAllGather, dtype, input.sizes(), input.numel()));
   return work;
 }
@@ -198,6 +199,7 @@ HostBackend::Works HostBackend::_allgather_base(at::Tensor& output, at::Tensor& 
   const DType dtype = check_tensor(where, input);
   check_numel(where, "output", output, "input", input, size_);
   auto work = c10::make_intrusive<AllGatherWork>(*this, *queue_, rank_, c10d::OpType::_ALLGATHER_BASE);
+  check_apart(where, equal_parts(output, size_), only_own(input, rank_, size_), rank_);
   work->outputs.push_back(output);
   work->inputs.push_back(input);
   work->issue(make_info(OpKind::kAllGather, dtype, input.sizes(), input.numel()));
@@ -217,6 +219,7 @@ HostBackend::Works HostBackend::reduce_scatter(Tensors& outputs, std::vector<Ten
   }
   CallInfo info = make_info(OpKind::kReduceScatter, dtype, {size_, output.numel()}, output.numel() * size_);
   info.reduce = check_reduction(where, options.reduceOp, dtype);
+  check_apart(where, only_own(output, rank_, size_), ranges_of(work->inputs), rank_);
   work->outputs.push_back(output);
   work->issue(info);
   return work;
@@ -228,6 +231,7 @@ HostBackend::Works HostBackend::_reduce_scatter_base(at::Tensor& output, at::Ten
   warn_of_timeout(options.timeout);
   const DType dtype = check_tensor(where, output);
   check_numel(where, "input", input, "output", output, size_);
+  check_apart(where, only_own(output, rank_, size_), equal_parts(input, size_), rank_);
   CallInfo info = make_info(OpKind::kReduceScatter, dtype, {size_, output.numel()}, input.numel());
   info.reduce = check_reduction(where, options.reduceOp, dtype);
   auto work = c10::make_intrusive<ReduceScatterWork>(*this, *queue_, rank_, c10d::OpType::_REDUCE_SCATTER_BASE);
@@ -287,6 +291,7 @@ HostBackend::Works HostBackend::alltoall(Tensors& outputs, Tensors& inputs, cons
     work->send.push_back({inputs[r].data_ptr(), inputs[r].nbytes()});
     work->receive.push_back({outputs[r].data_ptr(), outputs[r].nbytes()});
   }
+  check_apart(where, ranges_of(work->outputs), ranges_of(work->inputs), rank_);
   work->issue(make_info(OpKind::kAllToAll, dtype, {}, count));
   return work;
 }
@@ -325,6 +330,12 @@ HostBackend::Works HostBackend::alltoall_base(at::Tensor& output, at::Tensor& in
   };
   split(input, input_splits, "input", work->send);
   split(output, output_splits, "output", work->receive);
+  const auto as_ranges = [](const auto& blocks) {
+    std::vector<MemoryRange> ranges;
+    for (const auto& block : blocks) ranges.push_back({static_cast<const std::byte*>(block.data), block.bytes});
+    return ranges;
+  };
+  check_apart(where, as_ranges(work->receive), as_ranges(work->send), rank_);
   work->inputs.push_back(input);
   work->outputs.push_back(output);
   work->issue(make_info(OpKind::kAllToAll, dtype, {}, input.numel()));
