@@ -1,0 +1,31 @@
+// From a file to a Timeline: a Chrome trace (PyTorch's or ours), or a collective trace of a run folder.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "profile/collective_trace.h"
+#include "trace/byte_source.h"
+#include "trace/timeline.h"
+
+namespace trireme::trace {
+
+/// One pass, in memory that grows with the spans kept (24 bytes each), not with the file. `name` is for notices and, where the file does not say it,
+/// for the rank. Throws kIo when the file cannot be read; a file in which no event can be read gives num_events 0 and a notice that says why.
+[[nodiscard]] Timeline read_timeline(std::unique_ptr<ByteSource> source, const std::string& name);
+
+/// Steps are the numbers in the records; a step lasts from its first call to the next step's first call.
+[[nodiscard]] Timeline timeline_of(const profile::TraceSnapshot& snapshot, const std::string& name);
+
+/// The files behind the words of a command line: a file stands for itself, a folder for its trace/rank*.trace and for every .json and .json.gz in it
+/// and in its folder traces/ that holds a trace. Throws kIo for one that is not there or holds none.
+[[nodiscard]] std::vector<std::string> expand_traces(const std::vector<std::string>& paths);
+
+/// Either kind, told by its first bytes. Throws kIo as above, kInvalidArgument when nothing in the file can be read.
+[[nodiscard]] Timeline load_timeline(const std::string& path);
+
+/// Ranks that no file said, from file names ("rank3.json", "worker_2.pt.trace.json") or the order of the files. Throws kInvalidArgument when two files
+/// are of one rank.
+void settle_ranks(std::vector<Timeline>& timelines);
+
+}  // namespace trireme::trace
