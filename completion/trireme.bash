@@ -14,12 +14,13 @@ _trireme() {
     --slow-link --compare --compare-links --compare-topologies --svg --trace --csv --width --json --model --cluster --global-batch
     --seq-len --micro-batch --zero --precision --software --like --help"
   local bench_flags="--ranks --json --repetitions --op --bytes --model --gradients --set --batch --help"
+  local trace_flags="--json --html --steps --peak-tflops --output --limit-mb --gzip --help"
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
     # Programs named trireme-X, beside trireme or in PATH, are commands as well.
     local external
     external=$(compgen -c trireme- | sed 's/^trireme-//' | sort -u)
-    mapfile -t COMPREPLY < <(compgen -W "run train bench plan simulate completion --help --version $external" -- "$current")
+    mapfile -t COMPREPLY < <(compgen -W "run train bench trace plan simulate completion --help --version $external" -- "$current")
     return
   fi
   case ${COMP_WORDS[1]} in
@@ -69,6 +70,16 @@ _trireme() {
         --config) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
         *) mapfile -t COMPREPLY < <(compgen -W "$train_flags" -- "$current") ;;
       esac
+      return
+      ;;
+    trace)
+      if ((COMP_CWORD == 2)); then
+        mapfile -t COMPREPLY < <(compgen -W "report merge export --help" -- "$current")
+      elif [[ $current == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$trace_flags" -- "$current")
+      else
+        mapfile -t COMPREPLY < <(compgen -f -- "$current")
+      fi
       return
       ;;
     bench)

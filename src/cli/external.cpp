@@ -14,6 +14,7 @@ namespace {
 constexpr std::array kExternal = {
     ExternalCommand{"train", "train a built-in model"},
     ExternalCommand{"bench", "measure collectives, overlap, optimizers, whole steps"},
+    ExternalCommand{"trace", "where the time of a job goes; join the traces of its ranks"},
 };
 
 }  // namespace

@@ -25,7 +25,7 @@ constexpr Command kBuiltins[] = {
 };
 
 /// Named so that they are refused by name, not taken for a typing mistake.
-constexpr const char* kNotThereYet[] = {"doctor", "diagnose", "trace", "calibrate", "tune"};
+constexpr const char* kNotThereYet[] = {"doctor", "diagnose", "calibrate", "tune"};
 
 std::string help_text() {
   std::string text =

@@ -61,7 +61,6 @@ for args, code, words in [
     (["--versoin"], 2, "unknown flag '--versoin'; did you mean '--version'?"),
     (["../evil"], 2, "unknown command '../evil'"),
     (["doctor"], 4, "'trireme doctor' is not there yet"),
-    (["trace"], 4, "'trireme trace' is not there yet"),
     (["completion", "fish"], 2, "'fish' is no shell that is known"),
     (["completion", "bash", "extra"], 2, "'extra' is one word too many"),
     (["run", "--nproc-per-node", "2"], 2, "no program was given"),

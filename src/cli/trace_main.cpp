@@ -1,0 +1,150 @@
+// trireme-trace: `trireme trace report|merge|export`. A program of its own, because it links simdjson and zlib.
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <exception>
+#include <nlohmann/json.hpp>
+
+#include "base/finish_output.h"
+#include "base/log.h"
+#include "base/printable.h"
+#include "base/replace_file.h"
+#include "base/str.h"
+#include "cli/flag_errors.h"
+#include "trace/merge.h"
+#include "trace/read_timeline.h"
+#include "trace/report.h"
+#include "trireme/base/error.h"
+
+namespace trireme::cli {
+namespace {
+
+constexpr const char* kCommand = "trireme trace";
+
+struct Flags {
+  std::vector<std::string> paths;
+  std::string output;
+  std::string html;
+  bool json = false;
+  bool steps = false;
+  bool gzip = false;
+  double peak_tflops = 0;
+  int64_t limit_mb = 500;
+};
+
+int report(const Flags& flags) {
+  std::vector<trace::Timeline> timelines;
+  for (const std::string& file : trace::expand_traces(flags.paths)) timelines.push_back(trace::load_timeline(file));
+  trace::settle_ranks(timelines);
+  trace::ReportDetails details;
+  const trace::TraceReport result = trace::make_report(std::move(timelines), {.peak_flops = flags.peak_tflops * 1e12},
+                                                       flags.html.empty() ? nullptr : &details);
+  if (!flags.html.empty()) replace_file(flags.html, trace::report_html(result, details), "cli.trace");
+  const std::string text = flags.json ? trace::report_json(result) : trace::report_text(result, flags.steps);
+  (void)std::fputs(text.c_str(), stdout);  // finish_output() tells when it was lost
+  return 0;
+}
+
+int merge(const Flags& flags) {
+  const trace::MergeResult result =
+      trace::merge_traces(flags.paths, flags.output, {static_cast<uint64_t>(flags.limit_mb) * 1'000'000});
+  if (flags.json) {
+    nlohmann::ordered_json json = {
+        {"schema", 1}, {"num_events", result.num_events}, {"num_left_out", result.num_left_out}};
+    json["files"] = nlohmann::ordered_json::array();
+    for (size_t i = 0; i < result.files.size(); ++i) {
+      json["files"].push_back(
+          {{"file", result.files[i]}, {"bytes", result.file_bytes[i]}, {"num_events", result.file_events[i]}});
+    }
+    json["clocks"] = result.clock_lines;
+    json["notices"] = result.notices;
+    std::puts(json.dump(1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).c_str());
+    return 0;
+  }
+  for (size_t i = 0; i < result.files.size(); ++i) {
+    std::printf("%s: %s events, %.1f MB uncompressed\n", result.files[i].c_str(),
+                grouped(static_cast<int64_t>(result.file_events[i])).c_str(),
+                static_cast<double>(result.file_bytes[i]) / 1e6);
+  }
+  for (const std::string& line : result.clock_lines) std::printf("%s\n", line.c_str());
+  for (const std::string& notice : result.notices) std::fprintf(stderr, "note: %s\n", printable(notice).c_str());
+  return 0;
+}
+
+int export_chrome(const Flags& flags) {
+  const trace::ExportResult result = trace::export_run(flags.paths.front(), flags.output, flags.gzip);
+  for (const std::string& file : result.files) std::printf("%s\n", file.c_str());
+  for (const std::string& notice : result.notices) std::fprintf(stderr, "note: %s\n", printable(notice).c_str());
+  return 0;
+}
+
+int run(int argc, char** argv) {
+  log::require_good_filter();
+  Flags flags;
+  CLI::App app("Where the time of a job goes: traces of its ranks, reported or joined into one.", kCommand);
+  app.require_subcommand(1);
+  CLI::App* reporting =
+      app.add_subcommand("report", "each step's shares by rank, who is waited for, a verdict in words");
+  reporting
+      ->add_option("paths", flags.paths,
+                   "Chrome traces of the ranks (.json, .json.gz; PyTorch's or ours), or a run folder")
+      ->required()
+      ->type_name("PATH...");
+  reporting->add_flag("--json", flags.json, "the result for programs");
+  reporting
+      ->add_option("--html", flags.html,
+                   "also write one page with time line, shares and communication matrix; needs no network")
+      ->type_name("FILE");
+  reporting->add_flag("--steps", flags.steps, "a line for each step and rank");
+  reporting
+      ->add_option(
+          "--peak-tflops", flags.peak_tflops,
+          "dense peak of one device in the precision that the job uses, in 1e12 FLOP a second; gives MFU. No default")
+      ->check(number_within(1e-6, 1e6));
+  CLI::App* merging = app.add_subcommand("merge", "join the ranks' traces into one, on one clock");
+  merging->add_option("paths", flags.paths, "Chrome traces of the ranks, or a run folder")
+      ->required()
+      ->type_name("PATH...");
+  merging->add_option("-o,--output", flags.output, "file to write; compressed when it ends with .gz")
+      ->required()
+      ->type_name("FILE");
+  merging
+      ->add_option(
+          "--limit-mb", flags.limit_mb,
+          "largest file, uncompressed; more is written as slices of time FILE.1, FILE.2, ... Default 500, 0: no limit")
+      ->check(whole_number(0, 1'000'000));
+  merging->add_flag("--json", flags.json, "the result for programs");
+  CLI::App* exporting = app.add_subcommand("export", "the collective traces of a run folder as Chrome traces");
+  exporting->add_option("run_dir", flags.paths, "the run folder of a job")
+      ->required()
+      ->expected(1)
+      ->type_name("RUN_DIR");
+  exporting->add_option("-o,--output", flags.output, "folder to write rankN.json into")->required()->type_name("DIR");
+  exporting->add_flag("--gzip", flags.gzip, "write rankN.json.gz");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help
+    throw_flag_error(app, error, "trace", kCommand);
+  }
+  if (reporting->parsed()) return report(flags);
+  return merging->parsed() ? merge(flags) : export_chrome(flags);
+}
+
+}  // namespace
+}  // namespace trireme::cli
+
+int main(int argc, char** argv) {
+  try {
+    return trireme::finish_output(trireme::cli::run(argc, argv), "trace");
+  } catch (const trireme::Error& error) {
+    std::fprintf(stderr, "%s\n", trireme::printable(error.what()).c_str());
+    return trireme::exit_code(error.kind());
+  } catch (const std::bad_alloc&) {
+    std::fprintf(stderr, "[trace] out of memory. Give fewer files at once.\n");
+    return trireme::exit_code(trireme::ErrorKind::kOutOfMemory);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "[trace] %s. This is a bug in Trireme; please report it.\n",
+                 trireme::printable(error.what()).c_str());
+    return trireme::exit_code(trireme::ErrorKind::kInternal);
+  }
+}
