@@ -13,6 +13,7 @@
 #include "cli/flag_errors.h"
 #include "plan/calibrate.h"
 #include "plan/catalog.h"
+#include "plan/cluster_spec.h"
 #include "plan/score.h"
 #include "trireme/base/error.h"
 
@@ -76,6 +77,36 @@ nlohmann::json to_json(const Score& s) {
           {"refused", refusals}};
 }
 
+void print_calibration(const Calibration& c) {
+  std::printf("  calibrated on %zu rows (lines %s), device constants ", c.lines.size(), join(c.lines).c_str());
+  if (c.others > 0)
+    std::printf("from %d rows of other publishers: ", c.others);
+  else
+    std::printf("as shipped: ");
+  if (c.rest > 0) {
+    std::printf("the other %d rows MAPE %.2f %% (cluster unknown %.2f %%, shipped constants %.2f %%)\n", c.rest,
+                100 * c.calibrated, 100 * c.unknown, 100 * c.shipped);
+  } else {
+    std::printf("no row is left to score\n");
+  }
+  std::string cluster;
+  for (const Calibration::Constant& constant : c.constants) {
+    if (constant.cluster != cluster)
+      std::printf("%s    cluster '%s':", cluster.empty() ? "" : "\n", constant.cluster.c_str());
+    std::printf("%s \"%s\": %.4g", constant.cluster == cluster ? "," : "", constant.name.c_str(), constant.value);
+    cluster = constant.cluster;
+  }
+  if (!cluster.empty()) std::printf("\n");
+}
+
+nlohmann::json to_json(const Calibration& c) {
+  nlohmann::json constants = nlohmann::json::object();
+  for (const Calibration::Constant& constant : c.constants) constants[constant.cluster][constant.name] = constant.value;
+  return {{"lines", c.lines},      {"rest", c.rest},       {"other_rows", c.others},
+          {"shipped", c.shipped},  {"unknown", c.unknown}, {"calibrated", c.calibrated},
+          {"constants", constants}};
+}
+
 /// The files, and for --calibrate and --cross-validate the tables beside them: other publishers.
 std::vector<std::string> with_neighbours(const std::vector<std::string>& files) {
   std::vector<std::string> all = files;
@@ -110,6 +141,7 @@ int cmd_plan_score(const std::vector<std::string>& args) {
   std::vector<std::string> files;
   std::string out;
   int rows_to_fit = 0;
+  std::string cluster, software;
   bool validate = false, as_json = false, show_rows = false;
   app.add_option("FILE", files, "tables (CSV)")->required();
   app.add_option("--out", out,
@@ -118,6 +150,8 @@ int cmd_plan_score(const std::vector<std::string>& args) {
   app.add_option("--calibrate", rows_to_fit,
                  "fit the cluster's three constants on N rows, the device's on other publishers' tables beside FILE; "
                  "score the rest");
+  app.add_option("--cluster", cluster, "where rows of no known publication ran: a JSON file, as for 'trireme plan'");
+  app.add_option("--software", software, "and with what: its name in machines/software.json");
   app.add_flag("--cross-validate", validate,
                "fit all constants without each publisher and each class of model size; score those");
   app.add_flag("--rows", show_rows, "one line for each row");
@@ -131,7 +165,20 @@ int cmd_plan_score(const std::vector<std::string>& args) {
     throw Error(ErrorKind::kConfig,
                 str("[plan.score] --calibrate ", rows_to_fit, ": at least 1 row is required; 5 are usual."));
   }
-  const plan::Catalog catalog = plan::load_catalog();
+  plan::Catalog catalog = plan::load_catalog();
+  if (!cluster.empty()) {
+    const plan::ClusterSpec spec = plan::read_cluster_spec(cluster, catalog.machines);
+    if (!spec.uniform()) {
+      throw Error(ErrorKind::kUnsupported, str("[plan.score] --cluster ", cluster,
+                                               ": its hosts differ. Score the rows of each kind by themselves."));
+    }
+    catalog.own_cluster = static_cast<int>(catalog.machines.clusters.size());
+    catalog.machines.clusters.push_back(spec.cluster);
+  }
+  if (!software.empty()) {
+    const plan::SoftwareProfile& profile = catalog.machines.software_profile(software);
+    catalog.own_software = static_cast<int>(&profile - catalog.machines.software.data());
+  }
   std::vector<ScoredFile> scored;
   const std::vector<std::string> all = rows_to_fit > 0 || validate ? with_neighbours(files) : files;
   for (const std::string& file : all) {
@@ -160,16 +207,9 @@ int cmd_plan_score(const std::vector<std::string>& args) {
     if (rows_to_fit > 0) {
       const Calibration c = plan::calibrate(scored, i, catalog, rows_to_fit);
       if (as_json) {
-        json["files"].back()["calibration"] = {{"lines", c.lines},       {"rest", c.rest},
-                                               {"other_rows", c.others}, {"shipped", c.shipped},
-                                               {"unknown", c.unknown},   {"calibrated", c.calibrated}};
+        json["files"].back()["calibration"] = to_json(c);
       } else {
-        std::printf(
-            "  calibrated on %zu rows (lines %s), device constants from %d rows of other publishers: the other %d rows "
-            "MAPE %.2f %%"
-            " (cluster unknown %.2f %%, shipped constants %.2f %%)\n",
-            c.lines.size(), join(c.lines).c_str(), c.others, c.rest, 100 * c.calibrated, 100 * c.unknown,
-            100 * c.shipped);
+        print_calibration(c);
       }
     }
   }

@@ -12,9 +12,7 @@ namespace trireme::plan {
 
 namespace {
 
-constexpr double kScale = 0.05;  // errors far above this count linearly
-constexpr double kCalibrationRidge =
-    0.05;                          // five rows tell little: each constant's start counts as a quarter of one of them
+constexpr double kScale = 0.05;    // errors far above this count linearly
 constexpr double kRidge = 0.002;   // weight of one knob's distance from its neutral start, against 1 for a table
 constexpr size_t kMostRows = 150;  // of one table in a fit
 
@@ -24,6 +22,7 @@ struct Field {
   const char* name;
   Sourced Desc::* field;
   double low, high, neutral;
+  double spread = 0;  ///< of its logarithm from one cluster to the next, as fitted on the published ones
 };
 constexpr Field<DeviceDesc> kDeviceFields[] = {
     {"matmul_efficiency", &DeviceDesc::matmul_efficiency, 0.3, 0.98, 0.65},
@@ -36,9 +35,9 @@ constexpr Field<DeviceDesc> kDeviceFields[] = {
     {"convolution_efficiency", &DeviceDesc::convolution_efficiency, 0.2, 1.5, 0.9},
 };
 constexpr Field<ClusterDesc> kClusterFields[] = {
-    {"launch_seconds", &ClusterDesc::launch_seconds, 4e-6, 4e-5, 18e-6},
-    {"link_latency", &ClusterDesc::link_latency, 5e-6, 3e-4, 45e-6},
-    {"network_efficiency", &ClusterDesc::network_efficiency, 0.05, 1, 0.8},
+    {"launch_seconds", &ClusterDesc::launch_seconds, 4e-6, 4e-5, 18e-6, 0.3},
+    {"link_latency", &ClusterDesc::link_latency, 5e-6, 3e-4, 45e-6, 0.9},
+    {"network_efficiency", &ClusterDesc::network_efficiency, 0.05, 1, 0.8, 0.7},
 };
 constexpr Field<SoftwareProfile> kSoftwareFields[] = {
     // Profiles whose generation was fitted run the kernels that came after FlashAttention-2 (arXiv:2407.08608: 35 % of the H100's peak became 75 %).
@@ -70,6 +69,14 @@ double neutral_of(const std::string& name) {
     if (field == f.name) return f.neutral;
   }
   return field == "group_bandwidth" ? 170e9 : 0;
+}
+
+double spread_of(const std::string& name) {
+  const std::string field = name.substr(name.rfind(':') + 1);
+  for (const Field<ClusterDesc>& f : kClusterFields) {
+    if (field == f.name) return f.spread;
+  }
+  return 0.7;  // a rate between the groups of a host, as the network's
 }
 
 std::string owner_of(const Case& row) { return row.publisher.substr(0, row.publisher.find('/')); }
@@ -139,6 +146,24 @@ void reset_cluster(ClusterDesc& cluster) {
   if (cluster.devices_per_group > 0) cluster.group_bandwidth.value = 170e9;
 }
 
+template <typename Desc, size_t n>
+void reset_fitted(Desc& desc, const Field<Desc> (&fields)[n]) {
+  for (const Field<Desc>& f : fields) {
+    if ((desc.*f.field).fitted) (desc.*f.field).value = f.neutral;
+  }
+}
+
+/// Forgets what was fitted when it was shipped of a row's device, cluster and software, where none of `others` tells anything of it.
+void reset_unknown(MachineCatalog& machines, const Case& row, const std::vector<const ScoredRow*>& others) {
+  const auto unknown = [&others](int Case::* what, int index) {
+    return index >= 0 && std::none_of(others.begin(), others.end(),
+                                      [&](const ScoredRow* other) { return other->from.*what == index; });
+  };
+  if (unknown(&Case::device, row.device)) reset_fitted(machines.devices[row.device], kDeviceFields);
+  if (unknown(&Case::cluster, row.cluster)) reset_cluster(machines.clusters[row.cluster]);
+  if (unknown(&Case::software, row.software)) reset_fitted(machines.software[row.software], kSoftwareFields);
+}
+
 const char* size_class(const Case& row) {
   const double parameters = static_cast<double>(total_parameters(row.model));
   return parameters < 1e9    ? "models below 1 billion"
@@ -177,7 +202,7 @@ std::vector<Knob> knobs_for(MachineCatalog& machines, const std::vector<const Sc
   std::set<int> devices, clusters, software;
   for (const ScoredRow* row : rows) {
     devices.insert(row->from.device);
-    if (row->from.cluster >= 0) clusters.insert(row->from.cluster);
+    if (row->from.cluster >= 0 || !choice.devices) clusters.insert(std::max(0, row->from.cluster));
     if (row->from.software >= 0) software.insert(row->from.software);
   }
   std::vector<Knob> knobs;
@@ -187,19 +212,18 @@ std::vector<Knob> knobs_for(MachineCatalog& machines, const std::vector<const Sc
       for (const Field<DeviceDesc>& f : kDeviceFields) {
         Sourced& value = device.*f.field;
         if (!value.fitted) continue;  // assumed when shipped: no public row tells it
-        // The same value with the same origin: one device type in two sizes.
-        const auto twin = std::find_if(knobs.begin(), knobs.end(), [&](const Knob& knob) {
-          return knob.name.ends_with(str(":", f.name)) && knob.value == value.value &&
-                 std::any_of(devices.begin(), devices.end(), [&](int other) {
-                   const DeviceDesc& d = machines.devices[other];
-                   return other != i && &(d.*f.field).value == knob.places[0] && (d.*f.field).source == value.source &&
-                          d.processors.value == device.processors.value;
-                 });
-        });
-        if (twin != knobs.end())
-          twin->places.push_back(&value.value);
-        else
-          add(knobs, str("device:", device.name, ":", f.name), value, f.low, f.high);
+        // The same value with the same origin: one device type in several sizes, used here or not.
+        if (std::any_of(knobs.begin(), knobs.end(), [&](const Knob& knob) {
+              return std::find(knob.places.begin(), knob.places.end(), &value.value) != knob.places.end();
+            }))
+          continue;
+        add(knobs, str("device:", device.name, ":", f.name), value, f.low, f.high);
+        for (DeviceDesc& twin : machines.devices) {
+          Sourced& other = twin.*f.field;
+          if (&other != &value && other.fitted && other.value == value.value && other.source == value.source &&
+              twin.processors.value == device.processors.value)
+            knobs.back().places.push_back(&other.value);
+        }
       }
     }
   }
@@ -229,9 +253,9 @@ std::vector<Knob> knobs_for(MachineCatalog& machines, const std::vector<const Sc
 }
 
 void refit(Catalog& catalog, std::vector<Knob>& knobs, const std::vector<const ScoredRow*>& rows,
-           const std::vector<double>& weights, double ridge) {
+           const std::vector<double>& weights, Pull pull) {
   const Predictor predictor(catalog, rows);
-  std::vector<double> all = weights, neutral;
+  std::vector<double> all = weights, neutral, distance;
   for (Knob& knob : knobs) {
     knob.moves.clear();
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -239,14 +263,18 @@ void refit(Catalog& catalog, std::vector<Knob>& knobs, const std::vector<const S
       if (std::any_of(knob.places.begin(), knob.places.end(), read)) knob.moves.push_back(i);
     }
     knob.moves.push_back(all.size());  // its own distance from the start
-    all.push_back(ridge > 0 ? ridge : kRidge);
+    // A row's error of kScale and a constant that is one spread from its start are equally likely.
+    all.push_back(pull == Pull::kSpread ? weights.front() : kRidge);
+    distance.push_back(pull == Pull::kSpread ? kScale / spread_of(knob.name) : 0.1);
     neutral.push_back(neutral_of(knob.name));
     knob.set(neutral.back());
   }
-  fit(knobs, all, kScale, [&](const std::vector<size_t>& which, std::vector<double>& out) {
+  const size_t robust = pull == Pull::kSpread ? rows.size() : all.size();
+  fit(knobs, all, robust, kScale, [&](const std::vector<size_t>& which, std::vector<double>& out) {
     for (const size_t i : which) {
       const size_t knob = i - rows.size();  // where it is none, a number beyond all of them
-      out[i] = i < rows.size() ? std::log(predictor.error(i)) : 0.1 * std::log(knobs[knob].value / neutral[knob]);
+      out[i] =
+          i < rows.size() ? std::log(predictor.error(i)) : distance[knob] * std::log(knobs[knob].value / neutral[knob]);
     }
   });
 }
@@ -273,9 +301,7 @@ Calibration calibrate(const std::vector<ScoredFile>& all, size_t at, const Catal
     std::vector<Knob> knobs = knobs_for(catalog.machines, others.rows, {});
     refit(catalog, knobs, others.rows, others.weights);
   }
-  for (const int i : clusters) {
-    if (i >= 0) reset_cluster(catalog.machines.clusters[i]);
-  }
+  for (const int i : clusters) reset_cluster(catalog.machines.clusters[std::max(0, i)]);
   const std::vector<const ScoredRow*> chosen = spread(mine, static_cast<size_t>(std::max(1, number)));
   std::vector<const ScoredRow*> rest;
   for (const ScoredRow* row : mine) {
@@ -290,8 +316,12 @@ Calibration calibrate(const std::vector<ScoredFile>& all, size_t at, const Catal
   std::vector<Knob> knobs =
       knobs_for(catalog.machines, chosen, {.devices = false, .clusters = true, .software = false});
   refit(catalog, knobs, chosen, std::vector<double>(chosen.size(), 1.0 / static_cast<double>(chosen.size())),
-        kCalibrationRidge);
+        Pull::kSpread);
   result.calibrated = mape_under(rest, catalog);
+  for (const Knob& knob : knobs) {
+    const size_t first = knob.name.find(':') + 1, last = knob.name.rfind(':');
+    result.constants.push_back({knob.name.substr(first, last - first), knob.name.substr(last + 1), knob.value});
+  }
   return result;
 }
 
@@ -304,7 +334,7 @@ std::vector<Fold> cross_validate(const std::vector<ScoredFile>& all, const Catal
     }
   }
   std::vector<Fold> folds;
-  const auto run = [&](const std::string& name, const std::vector<const ScoredRow*>& rows, bool by_publisher) {
+  const auto run = [&](const std::string& name, const std::vector<const ScoredRow*>& rows) {
     Fold fold{.name = name, .rows = static_cast<int>(rows.size()), .fitted = mape_under(rows, shipped), .left_out = 0};
     const std::set<const ScoredRow*> left_out(rows.begin(), rows.end());
     Catalog catalog = shipped;
@@ -314,20 +344,14 @@ std::vector<Fold> cross_validate(const std::vector<ScoredFile>& all, const Catal
     });
     if (others.rows.empty()) return;
     std::vector<Knob> knobs = knobs_for(catalog.machines, others.rows, {});
+    // Before the fit, which sets a device of the same type in another size along with the one that it sees.
+    for (const ScoredRow* row : rows) reset_unknown(catalog.machines, row->from, others.rows);
     refit(catalog, knobs, others.rows, others.weights);
-    if (by_publisher) {
-      for (const ScoredRow* row : rows) {
-        const bool known = std::any_of(others.rows.begin(), others.rows.end(), [&](const ScoredRow* other) {
-          return other->from.cluster == row->from.cluster;
-        });
-        if (!known && row->from.cluster >= 0) reset_cluster(catalog.machines.clusters[row->from.cluster]);
-      }
-    }
     fold.left_out = mape_under(rows, catalog);
     folds.push_back(fold);
   };
-  for (const auto& [name, rows] : publishers) run(name, rows, true);
-  for (const auto& [name, rows] : sizes) run(name, rows, false);
+  for (const auto& [name, rows] : publishers) run(name, rows);
+  for (const auto& [name, rows] : sizes) run(name, rows);
   return folds;
 }
 

@@ -18,11 +18,13 @@ struct KnobChoice {
 [[nodiscard]] std::vector<Knob> knobs_for(MachineCatalog& machines, const std::vector<const ScoredRow*>& rows,
                                           const KnobChoice& choice);
 
+/// How a fit holds constants near their neutral start: weakly, where many rows determine them; or, of a cluster with a few rows, by how far
+/// the constants of published clusters lie apart.
+enum class Pull { kWeak, kSpread };
 /// Moves the knobs to the best values for the rows' measured times; rows of one `weights` entry count alike. A value that the rows do not
 /// determine stays near a neutral start, never near what was shipped: that may have been fitted on rows that are left out here.
-/// `ridge`: weight of that pull, 0 = the usual weak one.
 void refit(Catalog& catalog, std::vector<Knob>& knobs, const std::vector<const ScoredRow*>& rows,
-           const std::vector<double>& weights, double ridge = 0);
+           const std::vector<double>& weights, Pull pull = Pull::kWeak);
 
 /// At most `most` rows, evenly spread.
 [[nodiscard]] std::vector<const ScoredRow*> spread(const std::vector<const ScoredRow*>& rows, size_t most);
@@ -40,6 +42,11 @@ struct Calibration {
   double unknown = 0;      ///< with device constants from other publishers, the cluster at its defaults
   double calibrated = 0;   ///< with device constants from other publishers, the cluster fitted on `lines`
   int others = 0;          ///< rows of other publishers
+  struct Constant {
+    std::string cluster, name;
+    double value = 0;
+  };
+  std::vector<Constant> constants;  ///< what the fit found, by the keys of a cluster file
 };
 /// `all` are the files at hand, `at` the one to calibrate. Left out of the device constants: whatever shares a cluster or an owner with it.
 [[nodiscard]] Calibration calibrate(const std::vector<ScoredFile>& all, size_t at, const Catalog& catalog, int rows);

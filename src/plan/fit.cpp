@@ -41,8 +41,8 @@ struct Slope {
 
 }  // namespace
 
-double fit(std::vector<Knob>& knobs, const std::vector<double>& weights, double scale, const Residuals& residuals,
-           int steps) {
+double fit(std::vector<Knob>& knobs, const std::vector<double>& weights, size_t robust, double scale,
+           const Residuals& residuals, int steps) {
   const size_t n = knobs.size(), rows = weights.size();
   std::vector<double> at(n), now(rows), moved(rows), step;
   std::vector<size_t> all(rows);
@@ -62,7 +62,7 @@ double fit(std::vector<Knob>& knobs, const std::vector<double>& weights, double 
     double sum = 0;
     for (size_t i = 0; i < rows; ++i) {
       const double u = r[i] / scale;
-      sum += weights[i] * 2 * (std::sqrt(1 + u * u) - 1);
+      sum += weights[i] * (i < robust ? 2 * (std::sqrt(1 + u * u) - 1) : u * u);
     }
     return sum;
   };
@@ -83,7 +83,7 @@ double fit(std::vector<Knob>& knobs, const std::vector<double>& weights, double 
     }
     std::vector<double> normal(n * n, 0), right(n, 0);
     for (size_t i = 0; i < rows; ++i) {
-      const double u = now[i] / scale, w = weights[i] / std::sqrt(1 + u * u);
+      const double u = now[i] / scale, w = i < robust ? weights[i] / std::sqrt(1 + u * u) : weights[i];
       for (const Slope& one : slopes[i]) {
         const double wj = w * one.value;
         right[one.knob] -= wj * now[i];

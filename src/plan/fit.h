@@ -22,11 +22,11 @@ struct Knob {
 
 /// Minimises the sum of weight x soft-L1(residual / scale) by Levenberg-Marquardt with numeric derivatives; leaves the best values in the knobs.
 /// `residuals` fills the places `which` (in rising order) of its second argument with log(predicted / measured) under the knobs as they are.
-/// Returns the sum. [deterministic]
+/// Returns the sum. [deterministic] The first `robust` residuals count linearly where they are large, the rest as squares everywhere.
 ///
 /// Cost   a step asks for all residuals once or a few times, and for each knob for those that it moves.
 using Residuals = std::function<void(const std::vector<size_t>& which, std::vector<double>& out)>;
-double fit(std::vector<Knob>& knobs, const std::vector<double>& weights, double scale, const Residuals& residuals,
-           int steps = 60);
+double fit(std::vector<Knob>& knobs, const std::vector<double>& weights, size_t robust, double scale,
+           const Residuals& residuals, int steps = 60);
 
 }  // namespace trireme::plan

@@ -402,8 +402,10 @@ Result<Case> read_case(const Row& row, const Catalog& catalog) {
   out.device = find_device(catalog, row.gpu);
   if (out.device < 0) return Reason{str("device '", row.gpu, "' is in no file of machines/")};
   out.cluster = find_published(catalog.machines.clusters, row);
+  if (out.cluster < 0) out.cluster = catalog.own_cluster;
   if (out.cluster < 0) out.assumptions.push_back("cluster unknown: defaults, uncalibrated");
   out.software = find_published(catalog.machines.software, row);
+  if (out.software < 0) out.software = catalog.own_software;
   if (out.software < 0) out.assumptions.push_back("software unknown: defaults, uncalibrated");
   const SoftwareProfile& software = catalog.machines.software[std::max(0, out.software)];
 

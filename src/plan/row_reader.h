@@ -20,6 +20,8 @@ struct Catalog {
   MachineCatalog machines;
   /// A model by the name that a table uses; nothing where no description has it.
   std::function<std::optional<ModelDesc>(const std::string& name)> model;
+  /// Where rows whose source names no known publication ran; -1: nobody knows, and defaults are taken.
+  int own_cluster = -1, own_software = -1;
 };
 
 /// A row, its numbers read; an empty field is NaN or "".

@@ -146,6 +146,42 @@ class ScoreTest(unittest.TestCase):
                 self.assertNotIn("\x1b", done.stdout + done.stderr)
 
 
+class CalibrateTest(unittest.TestCase):
+    FOLDER = SOURCE / "docs/howto/calibrate"
+
+    def test_the_document_shows_what_the_program_says(self):
+        """Oracle: docs/howto/calibrate.md itself: its commands run, each of their lines stands there; its cluster files are those beside it."""
+        page = (SOURCE / "docs/howto/calibrate.md").read_text()
+        commands = [line.removeprefix("$ trireme plan ").split() for line in page.splitlines() if line.startswith("$ trireme plan ")]
+        self.assertEqual(len(commands), 2)
+        for words in commands:
+            done = subprocess.run([TRIREME, "plan", *words], capture_output=True, text=True, timeout=60, cwd=self.FOLDER)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            self.assertIn(done.stdout, page)
+        for name in ("cluster.json", "calibrated.json"):
+            self.assertIn((self.FOLDER / name).read_text(), page)
+
+    def test_own_rows_run_on_the_own_cluster(self):
+        """Oracle: fitted constants explain the rows that they were fitted on better than the defaults, and a slower network is slower."""
+        def score(*more):
+            done = run("score", self.FOLDER / "measured.csv", "--software", "megatron-2021", "--json", *more)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return json.loads(done.stdout)["files"][0]
+        fit = score("--cluster", self.FOLDER / "cluster.json", "--calibrate", 5)["calibration"]
+        self.assertEqual((len(fit["lines"]), fit["rest"], fit["other_rows"]), (5, 4, 0))
+        self.assertEqual(set(fit["constants"]["ours"]), {"launch_seconds", "link_latency", "network_efficiency"})
+        self.assertLess(score("--cluster", self.FOLDER / "calibrated.json")["mape"], score("--cluster", self.FOLDER / "cluster.json")["mape"])
+        all_rows = score("--cluster", self.FOLDER / "cluster.json", "--calibrate", 9)["calibration"]
+        self.assertEqual((len(all_rows["lines"]), all_rows["rest"]), (9, 0))
+        with tempfile.TemporaryDirectory() as folder:
+            slow = pathlib.Path(folder) / "slow.json"
+            slow.write_text((self.FOLDER / "calibrated.json").read_text().replace("25e9", "2.5e9"))
+            self.assertGreater(score("--cluster", slow)["bias"], score("--cluster", self.FOLDER / "calibrated.json")["bias"] + 0.05)
+            slow.write_text('{"schema": 1, "hosts": [{"devices": 8, "device": "H100"}, {"devices": 4, "device": "H100"}]}')
+            self.assertIn("its hosts differ", run("score", self.FOLDER / "measured.csv", "--cluster", slow).stderr)
+        self.assertIn("did you mean 'megatron-2021'?", run("score", self.FOLDER / "measured.csv", "--software", "megatron-201").stderr)
+
+
 class MemoryTest(unittest.TestCase):
     def test_weights_of_a_model(self):
         """Case N01: a configuration that names no dtype, or another, still has two bytes a weight."""

@@ -182,6 +182,47 @@ TEST(Calibrate, KnowsWhichRowsAConstantMoves) {
   EXPECT_GT(moved, 8u);
 }
 
+// Oracle: the meaning of "left out". What was shipped for a device, cluster and profile that only the left-out rows use cannot matter: with
+// other values there the prediction that was not left out changes, and the one that was does not.
+TEST(CrossValidate, ForgetsWhatOnlyTheRowsLeftOutTell) {
+  const auto left_out = [](double factor, double& shipped) {
+    Catalog catalog = load_catalog();
+    MachineCatalog& m = catalog.machines;
+    const auto index = [](const auto& things, const char* name) {
+      const auto found =
+          std::find_if(things.begin(), things.end(), [name](const auto& thing) { return thing.name == name; });
+      return static_cast<int>(found - things.begin());
+    };
+    const int h100 = index(m.devices, "H100"), cluster = index(m.clusters, "nvidia-h100"),
+              software = index(m.software, "megatron-core-te");
+    for (Sourced* value : {&m.devices[h100].matmul_efficiency, &m.devices[h100].memory_efficiency,
+                           &m.clusters[cluster].launch_seconds, &m.software[software].framework_rate}) {
+      EXPECT_TRUE(value->fitted);
+      value->value *= factor;
+    }
+    const std::string rows =
+        row("8,8,1,8,1,1,") + row("16,8,8,2,1,1,") + row("8,8,8,1,1,1,", "2", "10", "S,,24,1024,16,16,4096,50257");
+    std::vector<ScoredFile> files = {score_rows(parse_csv(kColumns + rows, "a.csv"), catalog),
+                                     score_rows(parse_csv(kColumns + rows, "b.csv"), catalog)};
+    for (ScoredRow& one : files[1].rows) {
+      one.from.publisher = "you/them";
+      one.from.device = h100, one.from.cluster = cluster, one.from.software = software;
+    }
+    predict_again(files[1].rows, catalog);
+    for (const Fold& fold : cross_validate(files, catalog)) {
+      if (fold.name != "you") continue;
+      shipped = fold.fitted;
+      return fold.left_out;
+    }
+    ADD_FAILURE() << "no such fold";
+    return 0.0;
+  };
+  double shipped = 0, other_shipped = 0;
+  const double error = left_out(1, shipped), other = left_out(0.8, other_shipped);
+  EXPECT_NE(shipped, other_shipped);
+  EXPECT_DOUBLE_EQ(error, other);
+}
+
 // Oracle: constants that made the "measurements" are found again.
 TEST(Calibrate, FindsTheConstantsThatMadeTheRows) {
   Catalog catalog = load_catalog();
