@@ -13,6 +13,7 @@
 #include "cli/cmd_plan.h"
 #include "cli/flag_errors.h"
 #include "cli/plan_inputs.h"
+#include "cli/progress_bar.h"
 #include "plan/plan_text.h"
 #include "plan/search.h"
 #include "trireme/base/error.h"
@@ -34,6 +35,7 @@ struct SearchFlags {
   double spare_percent = 10;
   size_t top = 4;
   bool pareto = false, as_json = false;
+  std::vector<int64_t> bucket_mb;
   std::string explain;
   double price = 0;
 };
@@ -63,6 +65,13 @@ void add_search_flags(CLI::App& app, SearchFlags& f) {
       ->delimiter(',')
       ->check(CLI::IsMember({"none", "selective", "full"}))
       ->group(limits);
+  app.add_flag("--even-stages", c.even_stages,
+               "split the layers evenly over the pipeline, as programs do that cannot be told otherwise")
+      ->group(limits);
+  app.add_option("--schedule", c.schedule, "1f1b, interleaved, zb1p, zb2p, zbv; default: all")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"1f1b", "interleaved", "zb1p", "zb2p", "zbv"}))
+      ->group(limits);
   app.add_option("--max-tp", c.max_tp, "no larger tensor-parallel degree")
       ->check(whole_number(1, 1'000'000'000))
       ->group(limits);
@@ -78,6 +87,21 @@ void add_search_flags(CLI::App& app, SearchFlags& f) {
       ->group(limits);
   app.add_flag("--runnable", c.runnable, "only what Trireme's own runtime has today: data-parallel replicas")
       ->group(limits);
+  const char* const more = "Axes that are not searched unless they are named (beside plans without them)";
+  app.add_option("--bucket-mb", f.bucket_mb,
+                 "MiB of gradients that are reduced together, in place of the profile's own")
+      ->delimiter(',')
+      ->check(whole_number(1, 1'000'000))
+      ->group(more);
+  app.add_option("--shard-ranks", c.shard_ranks, "ZeRO 3 within so many ranks, copies between them (hybrid sharding)")
+      ->delimiter(',')
+      ->check(whole_number(2, 1'000'000'000))
+      ->group(more);
+  app.add_flag("--offload-optimizer", c.offload_optimizer, "optimizer state and step on the host")->group(more);
+  app.add_option("--compress", c.compression, "gradients sent in this share of their bytes (0.25)")
+      ->delimiter(',')
+      ->check(number_within(0.001, 1))
+      ->group(more);
   const char* const output = "Output";
   app.add_option("--top", f.top, "how many layouts to show, the fastest plan of each; default 4")
       ->check(CLI::Range(1, 1000))
@@ -100,20 +124,6 @@ struct Found {
   SearchResult result;
   double search_seconds = 0;
 };
-
-/// The fastest plan of each of the fastest layouts: what differs only in micro-batch or interleaving is seldom what one wants to compare.
-void keep_one_of_each_layout(std::vector<Candidate>& best, size_t number) {
-  std::vector<Candidate> kept;
-  for (const Candidate& c : best) {
-    if (kept.size() == number) break;
-    const bool known = std::any_of(kept.begin(), kept.end(), [&c](const Candidate& k) {
-      return k.plan.dp == c.plan.dp && k.plan.tp == c.plan.tp && k.plan.pp == c.plan.pp && k.plan.cp == c.plan.cp &&
-             k.plan.ep == c.plan.ep;
-    });
-    if (!known) kept.push_back(c);
-  }
-  best = std::move(kept);
-}
 
 Estimate estimate_of(const Found& found, const plan::Plan& plan) {
   return plan::estimate(found.inputs.model, found.inputs.machine, found.inputs.training, plan).value();
@@ -219,7 +229,12 @@ nlohmann::json to_json(const plan::Plan& p) {
           {"virtual_stages", p.virtual_stages},
           {"recompute", to_string(p.recompute)},
           {"zero_stage", p.zero_stage},
-          {"sequence_parallel", p.sequence_parallel}};
+          {"sequence_parallel", p.sequence_parallel},
+          {"stage_layers", p.stage_layers},
+          {"shard_ranks", p.shard_ranks},
+          {"bucket_bytes", p.bucket_bytes},
+          {"compression", p.compression},
+          {"offload_optimizer", p.offload_optimizer}};
 }
 
 nlohmann::json to_json(const Candidate& c) {
@@ -283,21 +298,25 @@ int cmd_plan_search(const std::vector<std::string>& args) {
                                                            : plan::Recompute::kSelective);
   }
   flags.constraints.spare = flags.spare_percent / 100;
+  for (const int64_t mb : flags.bucket_mb) flags.constraints.bucket_bytes.push_back(mb << 20);
 
   Found found;
   found.inputs = read_plan_inputs(flags.what);
-  if (!found.inputs.model.is_transformer()) {
-    throw Error(ErrorKind::kUnsupported,
-                str("[plan] model '", found.inputs.model.name, "' is described by operators, and only plans of ",
-                    "transformers are searched. 'trireme plan score' predicts given plans of it."));
-  }
   found.model = plan::numbers_of(found.inputs.model);
   found.machine = plan::numbers_of(found.inputs.machine, found.inputs.training);
   found.training = plan::numbers_of(found.inputs.training);
   const auto begun = std::chrono::steady_clock::now();
-  found.result = search(found.model, found.machine, found.training, found.inputs.devices, flags.constraints,
-                        std::numeric_limits<size_t>::max());
-  keep_one_of_each_layout(found.result.best, flags.top);
+  ProgressBar bar;
+  plan::SearchOptions options;
+  options.keep = flags.top;
+  options.one_of_each_layout = true;
+  bool slow = false;
+  options.progress = [&](double share) {
+    slow = slow || std::chrono::steady_clock::now() - begun > std::chrono::seconds(1);
+    if (slow) bar.update(static_cast<int64_t>(share * 1000), 1000, "searching plans");
+  };
+  found.result = search(found.model, found.machine, found.training, found.inputs.devices, flags.constraints, options);
+  bar.finish();
   found.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
 
   if (flags.as_json) std::printf("%s\n", to_json(found).dump(2).c_str());

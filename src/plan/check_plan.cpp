@@ -7,6 +7,14 @@ namespace trireme::plan {
 
 namespace {
 bool divides(double part, double whole) { return part >= 1 && std::fmod(whole, part) == 0; }
+
+/// Whether the closed forms of a zero-bubble schedule hold. Recomputed activations would stay until the gradients of the weights: what the
+/// attention core keeps has no weights and may be recomputed.
+bool zero_bubble_runs(const Plan& plan, double micro_steps) {
+  if (plan.pp < 2 || (plan.recompute != Recompute::kNone && plan.recompute != Recompute::kSelective)) return false;
+  const int64_t least = plan.schedule == "zb1p" ? plan.pp : 2 * plan.pp - 1;
+  return micro_steps >= static_cast<double>(least) && plan.virtual_stages == (plan.schedule == "zbv" ? 2 : 1);
+}
 }  // namespace
 
 PlanFault check_plan(const ModelNumbers& model, const TrainingNumbers& training, const Plan& plan) {
@@ -33,7 +41,22 @@ PlanFault check_plan(const ModelNumbers& model, const TrainingNumbers& training,
   }
   if (ep > 1 && !experts) return PlanFault::kExperts;
   if (model.layers < pp * v) return PlanFault::kLayers;
-  if (v > 1 && (pp < 2 || std::fmod(training.global_batch / (b * dp), pp) != 0)) return PlanFault::kInterleaving;
+  const double micro_steps = training.global_batch / (b * dp);
+  if (plan.schedule.starts_with("zb")) {
+    if (!zero_bubble_runs(plan, micro_steps)) return PlanFault::kSchedule;
+  } else if (v > 1 && (pp < 2 || std::fmod(micro_steps, pp) != 0)) {
+    return PlanFault::kInterleaving;
+  }
+  if (!plan.stage_layers.empty()) {
+    double layers = 0;
+    bool one_each = true;
+    for (const int n : plan.stage_layers) {
+      layers += n;
+      one_each = one_each && n >= 1;
+    }
+    if (static_cast<double>(plan.stage_layers.size()) != pp || layers != model.layers || !one_each || v > 1)
+      return PlanFault::kStages;
+  }
   if (plan.shard_ranks > 0 && !divides(static_cast<double>(plan.shard_ranks), dp * cp)) return PlanFault::kShards;
   return PlanFault::kNone;
 }
@@ -72,6 +95,17 @@ std::string text_of(PlanFault fault, const ModelNumbers& model, const TrainingNu
                  " ranks that share one copy");
     case PlanFault::kOperators:
       return "a network that is described operator by operator is split by data only, without recomputation";
+    case PlanFault::kSchedule:
+      return str("schedule ", plan.schedule, " needs pp of at least 2, ",
+                 plan.schedule == "zbv" ? "two virtual stages" : "no virtual stages", ", at least ",
+                 plan.schedule == "zb1p" ? plan.pp : 2 * plan.pp - 1, " micro-steps (there are ",
+                 training.global_batch / static_cast<double>(plan.micro_batch * plan.dp),
+                 ") and no recomputation but that of attention");
+    case PlanFault::kStages:
+      return str("the layers given by stage are no split of ", model.layers, " layers over pp ", plan.pp,
+                 " without virtual stages");
+    case PlanFault::kOffload:
+      return "optimizer state cannot be kept in the host's memory: the device's link to its host is not known";
     case PlanFault::kPosition:
       return str("sequence length ", training.sequence, " is longer than the model's ", model.positions, " positions");
   }

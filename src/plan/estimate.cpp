@@ -50,16 +50,23 @@ void time_terms(Estimate& e, const ModelNumbers& model, const MachineNumbers& hw
   add("embedding, head and loss", t.head,
       str(number(m), " micro-steps: vocabulary ", model.vocab, " / tp ", plan.tp, hw.fused_loss ? ", fused loss" : ""));
   add("pipeline bubble", t.bubble,
-      str("the other ", plan.pp - 1, " stages once, / ", plan.virtual_stages, " virtual stages"));
+      plan.schedule.starts_with("zb")
+          ? str(plan.schedule, ": what the other ", plan.pp - 1, " stages' forwards and gradients of inputs leave idle")
+          : str("the other ", plan.pp - 1, " stages once, / ", plan.virtual_stages, " virtual stages"));
   add("pipeline sends", t.pipeline,
       str(plan.pp - 1, " boundaries to fill the pipeline, and the part of each micro-step's send that is not hidden"));
   add("data-parallel gradients", t.gradients,
       str("reduction over ", plan.dp * plan.cp, " ranks, ", number(training.gradient_bytes), " B each; network ",
           number(hw.network / 1e9), " GB/s a host",
-          hw.hides_gradients ? str("; up to ", number(hw.overlap), " of it hidden") : "; not hidden"));
+          hw.hides_gradients ? str("; up to ", number(hw.overlap), " of it hidden") : "; not hidden",
+          plan.zero_stage == 2 && m > 1 ? "; in each micro-step" : "",
+          plan.compression < 1 ? str("; ", plan.compression, " of the bytes sent") : ""));
   add("weight gather", t.gather,
       str("ZeRO-3: the longer of computing and communicating, and ", number(1 - hw.overlap), " of the shorter"));
-  add("optimizer", t.optimizer, "30 B of memory traffic for each parameter of the rank, and 5 ms");
+  add("optimizer", t.optimizer,
+      plan.offload_optimizer ? str("gradients to the host and weights back at ", number(hw.host_link / 1e9),
+                                   " GB/s, its step there, and 5 ms")
+                             : "30 B of memory traffic for each parameter of the rank, and 5 ms");
   add("fixed", t.fixed, str(number(m), " micro-steps x 0.1 ms"));
 }
 
@@ -75,11 +82,14 @@ void memory_terms(StageMemory& stage, const MemoryParts& m, const TrainingNumber
   add("parameters", m.weights, str(number(training.weight_bytes), " B each", split(3)));
   add("gradients", m.gradients,
       str(number(training.gradient_bytes), " B each", split(2),
-          training.accumulation_bytes > 0 ? str(", and ", number(training.accumulation_bytes), " B unsplit") : ""));
+          training.accumulation_bytes > 0 ? str(", and ", number(training.accumulation_bytes), " B unsplit") : "",
+          plan.compression < 1 ? ", and what compression has not sent yet" : ""));
   add("optimizer", m.optimizer, str(number(training.optimizer_bytes), " B each", split(1)));
   add("activations", m.activations, "kept for backward by all micro-steps in flight on this stage");
   add("temporaries", m.temporaries, "the larger of the head's backward and the widest layer's");
-  add("gathered weights", m.gathered, "two layers whole, and the whole gradient of one");
+  add(plan.zero_stage == 3 ? "gathered weights" : "buckets", m.gathered,
+      plan.zero_stage == 3 ? "two layers whole, and the whole gradient of one"
+                           : "one is filled while another is reduced");
   add("context", m.context, "of the process beside its tensors");
 }
 
@@ -103,7 +113,7 @@ Result<Estimate> estimate(const ModelDesc& model, const Machine& machine, const 
                                                                                     : 0.15;
   e.low_seconds = e.step_seconds / (1 + spread);
   e.high_seconds = e.step_seconds * (1 + spread);
-  e.tokens_per_second = tn.global_batch * tn.sequence / e.step_seconds;
+  e.tokens_per_second = tn.global_batch * (tn.sequence > 0 ? tn.sequence : 1) / e.step_seconds;
   const double devices = static_cast<double>(plan.dp * plan.tp * plan.pp * plan.cp);
   e.mfu = 3 * forward_flops(model, training.sequence, false) * tn.global_batch / (e.step_seconds * devices * hw.peak);
   time_terms(e, mn, hw, tn, plan, t);

@@ -58,6 +58,17 @@ LayerActivations layer_activations(const LayerNumbers& layer, const ModelNumbers
   return a;
 }
 
+/// As many layers of each kind.
+bool same_layers(const ModelNumbers& model, StageRange a, StageRange b) {
+  for (int i = 0; i < model.num_kinds; ++i) {
+    if (model.layers_before[a.last][i] - model.layers_before[a.first][i] !=
+        model.layers_before[b.last][i] - model.layers_before[b.first][i]) {
+      return false;
+    }
+  }
+  return true;
+}
+
 double layer_weights(const LayerNumbers& layer, const Plan& plan) {
   return layer.split / static_cast<double>(plan.tp) + layer.replicated +
          layer.expert_weights / static_cast<double>(plan.ep);
@@ -68,11 +79,16 @@ double layer_weights(const LayerNumbers& layer, const Plan& plan) {
 MemoryParts stage_memory(const ModelNumbers& model, const MachineNumbers& hw, const TrainingNumbers& training,
                          const Plan& plan, int rank) {
   if (!model.operators.empty()) return operator_memory(model, hw, training, plan);
+  return stage_memory(model, hw, training, plan, rank, stage_layers(model, plan, rank));
+}
+
+MemoryParts stage_memory(const ModelNumbers& model, const MachineNumbers& hw, const TrainingNumbers& training,
+                         const Plan& plan, int rank, StageRange range) {
   const auto tp = static_cast<double>(plan.tp), dp = static_cast<double>(plan.dp), cp = static_cast<double>(plan.cp),
              ep = static_cast<double>(plan.ep);
   const int ranks = static_cast<int>(plan.pp);
-  const bool first = rank == 0, last = rank + 1 == ranks;
-  const StageRange range = stage_layers(static_cast<int>(model.layers), ranks, rank);
+  const bool zbv = plan.schedule == "zbv";  // its first and last stage stand on the first rank
+  const bool first = rank == 0, last = zbv ? first : rank + 1 == ranks;
   const double micro_steps = training.global_batch / (static_cast<double>(plan.micro_batch) * dp);
   const double tokens = static_cast<double>(plan.micro_batch) * training.sequence / cp;
   const double vocab = model.vocab > 0 ? std::ceil(model.vocab / (128 * tp)) * 128 : 0;
@@ -101,11 +117,18 @@ MemoryParts stage_memory(const ModelNumbers& model, const MachineNumbers& hw, co
   m.gradients = trained * (training.gradient_bytes *
                                (dense / gradient_split + experts / (plan.zero_stage >= 2 ? expert_replicas : 1)) +
                            training.accumulation_bytes * (dense + experts));
-  m.optimizer = trained * training.optimizer_bytes * (dense / optimizer_split + experts / expert_split);
+  m.optimizer = plan.offload_optimizer
+                    ? 0
+                    : trained * training.optimizer_bytes * (dense / optimizer_split + experts / expert_split);
+  // What compression left out of one step is added to the next one's gradients.
+  if (plan.compression < 1) m.gradients += trained * training.gradient_bytes * (dense + experts);
   if (plan.zero_stage == 3) {
     // Two layers gathered at a time and the unsplit gradient of one, or parts of them.
     m.gathered = hw.gathered_layers * widest_layer * (2 + training.gradient_bytes / 2);
   }
+  // One bucket is filled while another one is reduced.
+  m.gathered +=
+      2 * std::min(static_cast<double>(plan.bucket_bytes), trained * training.gradient_bytes * (dense + experts));
 
   // Activations.
   const double in_flight = std::min<double>(ranks - rank, micro_steps);
@@ -151,7 +174,10 @@ MemoryParts stage_memory(const ModelNumbers& model, const MachineNumbers& hw, co
         std::max(widest, tokens * a.widest * hw.element + trained * training.gradient_bytes * model.hidden * a.width);
   }
   double chunks = in_flight;
-  if (plan.virtual_stages > 1) {
+  if (plan.schedule.starts_with("zb")) {
+    // arXiv:2401.10241: activations stay until the gradients of the weights are computed.
+    chunks = std::min<double>(plan.schedule == "zb2p" ? 2 * ranks - 1 : ranks, micro_steps);
+  } else if (plan.virtual_stages > 1) {
     // Interleaved 1F1B (arXiv:2104.04473): a rank holds some chunks more than it would without.
     const double v = static_cast<double>(plan.virtual_stages);
     chunks = std::min(micro_steps, (2.0 * (ranks - rank - 1) + (v - 1) * ranks + 1) / v);
@@ -181,8 +207,16 @@ PeakMemory peak_memory(const ModelNumbers& model, const MachineNumbers& machine,
                        const Plan& plan) {
   PeakMemory peak;
   double most = -1;
-  for (int rank = 0; rank < static_cast<int>(plan.pp); ++rank) {
-    const MemoryParts parts = stage_memory(model, machine, training, plan, rank);
+  const int ranks = static_cast<int>(plan.pp);
+  StageRange before;
+  for (int rank = 0; rank < ranks; ++rank) {
+    // A rank with the layers of the one before it has no more micro-steps in flight than that.
+    const StageRange range = model.operators.empty() ? stage_layers(model, plan, rank) : StageRange{};
+    const bool same = rank > 1 && rank + 1 < ranks && same_layers(model, before, range);
+    before = range;
+    if (same) continue;
+    const MemoryParts parts = model.operators.empty() ? stage_memory(model, machine, training, plan, rank, range)
+                                                      : operator_memory(model, machine, training, plan);
     if (parts.total() > most) {
       most = parts.total();
       peak = {parts, rank};

@@ -67,6 +67,8 @@ struct MachineNumbers {
   double gathered_layers = 2;
   double context = 0;  ///< bytes of a process beyond its tensors
   double peak = 0;     ///< dense data-sheet peak of the training precision, for MFU
+  /// Where replicas stand on unlike hosts: the network over which all of them reduce gradients; null = this one.
+  const MachineNumbers* replicas = nullptr;
 };
 
 struct TrainingNumbers {
@@ -101,6 +103,9 @@ enum class PlanFault {
   kShards,        ///< dp x cp no multiple of shard_ranks
   kOperators,     ///< more than data parallelism of a network by operators
   kPosition,      ///< sequence longer than the table of positions
+  kSchedule,      ///< a zero-bubble schedule without what it needs
+  kStages,        ///< stage_layers is no split of the layers over the pipeline
+  kOffload,       ///< optimizer state to a host whose link is not known
 };
 [[nodiscard]] PlanFault check_plan(const ModelNumbers& model, const TrainingNumbers& training, const Plan& plan);
 /// What is wrong and what is required, with the numbers.
@@ -124,13 +129,20 @@ struct PeakMemory {
   int rank = 0;
 };
 
+/// Layers [first, last) of one pipeline rank.
+struct StageRange {
+  int first = 0, last = 0;
+};
 [[nodiscard]] MemoryParts stage_memory(const ModelNumbers& model, const MachineNumbers& machine,
                                        const TrainingNumbers& training, const Plan& plan, int rank);
-/// Of the fullest pipeline rank.
+/// The same with these layers, whatever the plan says.
+[[nodiscard]] MemoryParts stage_memory(const ModelNumbers& model, const MachineNumbers& machine,
+                                       const TrainingNumbers& training, const Plan& plan, int rank, StageRange range);
 /// Bytes that one layer keeps for backward in one micro-step, before recomputation.
 [[nodiscard]] double layer_activation_bytes(const LayerNumbers& layer, const ModelNumbers& model,
                                             const MachineNumbers& machine, const TrainingNumbers& training,
                                             const Plan& plan);
+/// Of the fullest pipeline rank.
 [[nodiscard]] PeakMemory peak_memory(const ModelNumbers& model, const MachineNumbers& machine,
                                      const TrainingNumbers& training, const Plan& plan);
 
@@ -140,9 +152,14 @@ struct PeakMemory {
                                           const TrainingNumbers& training, const Plan& plan);
 
 /// What step_time() sums up over a pipeline, for its simulation.
+struct StageSeconds {
+  double forward = 0, input = 0, weight = 0, recompute = 0;
+  [[nodiscard]] double total() const { return forward + input + weight + recompute; }
+};
 struct PipelineDetail {
-  std::vector<double> stage_seconds;  ///< by rank: all passes of one micro-step, embedding and head where they stand
-  double message_bytes = 0;           ///< of one boundary, one way
+  std::vector<StageSeconds> stages;  ///< by rank: all passes of one micro-step, embedding and head where they stand
+  int slowest_rank = 0;
+  double message_bytes = 0;  ///< of one boundary, one way
   double message_latency = 0, message_rate = 0;
 };
 
@@ -150,11 +167,10 @@ struct PipelineDetail {
 [[nodiscard]] TimeParts step_time(const ModelNumbers& model, const MachineNumbers& machine,
                                   const TrainingNumbers& training, const Plan& plan, PipelineDetail* detail = nullptr);
 
-/// Layers [first, last) of one pipeline rank. Where the number of layers is no multiple of the ranks, embedding and head take a place each.
-struct StageRange {
-  int first = 0, last = 0;
-};
+/// Where the number of layers is no multiple of the ranks, embedding and head take a place each.
 [[nodiscard]] StageRange stage_layers(int layers, int ranks, int rank);
+/// The plan's own split, where it has one.
+[[nodiscard]] StageRange stage_layers(const ModelNumbers& model, const Plan& plan, int rank);
 
 /// Seconds of a product of m x k by k x n at `rate` FLOP/s for large ones.
 [[nodiscard]] double matmul_seconds(const MachineNumbers& machine, double rate, double m, double n, double k);

@@ -122,13 +122,28 @@ TimeParts operator_step_time(const ModelNumbers& model, const MachineNumbers& hw
       micro_steps * operators * (kLaunchesForward + kLaunchesBackward) * hw.launch * (hw.compiled ? 0.5 : 1.0);
   step.launch = std::max(device, host) - device;
   step.fixed = micro_steps * 1e-4;
-  step.optimizer = kOptimizerBytes * parameters / hw.memory + kOptimizerSeconds;
+  step.optimizer = kOptimizerBytes * parameters / (plan.zero_stage > 0 ? dp : 1) / hw.memory + kOptimizerSeconds;
   if (dp > 1) {
     const double near = std::min(dp, static_cast<double>(hw.domain));
-    double comm = allreduce_seconds(hw, parameters * training.gradient_bytes, dp, near, 1);
-    if (hw.hides_gradients) comm -= std::min(comm * hw.overlap, device / micro_steps * 2 / 3);
+    const double micro_step = device / micro_steps;
+    const auto shown = [&](double comm) {
+      return hw.hides_gradients ? comm - std::min(comm * hw.overlap, micro_step * 2 / 3) : comm;
+    };
+    const double scattered = gather_seconds(hw, parameters * training.gradient_bytes, dp, near, 1);
+    const double gathered = gather_seconds(hw, parameters * training.weight_bytes, dp, near, 1);
+    if (plan.zero_stage == 0) {
+      step.gradients = shown(2 * scattered);
+    } else if (plan.zero_stage < 3) {
+      step.gradients = shown(scattered + gathered);
+      // Where only a part of the gradients is kept each micro-step reduces anew.
+      if (plan.zero_stage == 2) step.gradients += (micro_steps - 1) * shown(scattered);
+    } else {
+      const double comm = 2 * gathered + scattered;
+      step.gather =
+          micro_steps * (std::max(micro_step, comm) + (1 - hw.overlap) * std::min(micro_step, comm) - micro_step);
+    }
     // Replicas wait for the slowest of them: the expected largest of n normal step times, whose spread is the input pipeline's.
-    step.gradients = comm + device * kReplicaSpread * std::sqrt(2 * std::log(dp));
+    step.gradients += device * kReplicaSpread * std::sqrt(2 * std::log(dp));
   }
   return step;
 }

@@ -20,6 +20,18 @@ std::string three_digits(double value, const char* unit) {
   return formatted(value >= 99.95 ? "%.0f %s" : value >= 9.995 ? "%.1f %s" : "%.2f %s", value, unit);
 }
 
+/// {20, 20, 20, 19} -> "3x20,19".
+std::string runs_of(const std::vector<int>& counts) {
+  std::string text;
+  for (size_t i = 0; i < counts.size();) {
+    size_t end = i;
+    while (end < counts.size() && counts[end] == counts[i]) ++end;
+    text += str(i > 0 ? "," : "", end - i > 1 ? str(end - i, "x") : std::string(), counts[i]);
+    i = end;
+  }
+  return text;
+}
+
 }  // namespace
 
 const char* to_string(Recompute recompute) {
@@ -48,10 +60,17 @@ std::string describe(const Plan& plan) {
   add("cp", plan.cp);
   add("ep", plan.ep);
   text += str("  micro-batch ", plan.micro_batch);
-  if (plan.pp > 1)
-    text += plan.virtual_stages > 1 ? str("  interleaved x ", plan.virtual_stages) : str("  ", plan.schedule);
+  if (plan.pp > 1) {
+    text += plan.virtual_stages > 1 && plan.schedule != "zbv" ? str("  interleaved x ", plan.virtual_stages)
+                                                              : str("  ", plan.schedule);
+  }
+  if (!plan.stage_layers.empty()) text += str("  layers ", runs_of(plan.stage_layers));
   text += str("  recompute ", to_string(plan.recompute));
   if (plan.dp * plan.cp > 1) text += str("  ZeRO ", plan.zero_stage);
+  if (plan.shard_ranks > 0) text += str(" in groups of ", plan.shard_ranks);
+  if (plan.bucket_bytes > 0) text += str("  buckets ", bytes_text(static_cast<double>(plan.bucket_bytes)));
+  if (plan.compression < 1) text += str("  gradients in ", plan.compression, " of their bytes");
+  if (plan.offload_optimizer) text += "  optimizer on the host";
   return text;
 }
 
@@ -68,6 +87,21 @@ std::vector<std::string> changes(const Plan& from, const Plan& to) {
   compare("micro-batch", from.micro_batch, to.micro_batch);
   compare("virtual stages", from.virtual_stages, to.virtual_stages);
   compare("ZeRO", from.zero_stage, to.zero_stage);
+  compare("shard ranks", from.shard_ranks, to.shard_ranks);
+  compare("bucket bytes", from.bucket_bytes, to.bucket_bytes);
+  const auto named_schedule = [](const Plan& p) {
+    return p.virtual_stages > 1 && p.schedule != "zbv" ? std::string("interleaved") : p.schedule;
+  };
+  if (from.pp > 1 && to.pp > 1 && named_schedule(from) != named_schedule(to))
+    all.push_back(str("schedule ", named_schedule(to), " instead of ", named_schedule(from)));
+  if (from.pp == to.pp && from.stage_layers != to.stage_layers) {
+    all.push_back(to.stage_layers.empty() ? std::string("even stages")
+                                          : str("layers by stage ", runs_of(to.stage_layers)));
+  }
+  if (from.compression != to.compression)
+    all.push_back(str("gradients in ", to.compression, " of their bytes instead of ", from.compression));
+  if (from.offload_optimizer != to.offload_optimizer)
+    all.emplace_back(to.offload_optimizer ? "optimizer on the host" : "optimizer on the device");
   if (from.recompute != to.recompute) {
     all.push_back(str("recompute ", to_string(to.recompute), " instead of ", to_string(from.recompute)));
   }

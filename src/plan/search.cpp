@@ -3,25 +3,191 @@
 #include <algorithm>
 #include <cmath>
 
+#include "plan/search_parts.h"
+#include "plan/stage_split.h"
+
 namespace trireme::plan {
 namespace {
 
-std::vector<int64_t> divisors(int64_t number) {
-  std::vector<int64_t> low;
-  std::vector<int64_t> high;
-  for (int64_t d = 1; d * d <= number; ++d) {
-    if (number % d != 0) continue;
-    low.push_back(d);
-    if (d * d != number) high.push_back(number / d);
+class Search {
+ public:
+  Search(const ModelNumbers& model, const MachineNumbers& machine, const TrainingNumbers& training, int64_t devices,
+         const Constraints& constraints, const SearchOptions& options)
+      : model_(model),
+        machine_(machine),
+        training_(training),
+        devices_(devices),
+        constraints_(constraints),
+        options_(options),
+        choices_(choices_of(constraints, !model.operators.empty())),
+        work_(model, training),
+        found_(result_, options) {
+    result_.limit_bytes = machine.memory_bytes * (1 - constraints.spare);
+    for (int i = 0; i < model.num_kinds; ++i) has_experts_ = has_experts_ || model.kinds[i].experts > 0;
   }
-  low.insert(low.end(), high.rbegin(), high.rend());
-  return low;
-}
 
-template <typename T>
-bool allowed(const std::vector<T>& values, T value) {
-  return values.empty() || std::find(values.begin(), values.end(), value) != values.end();
-}
+  SearchResult run() {
+    const std::vector<int64_t> tps = divisors(devices_);
+    const auto tried =
+        static_cast<double>(std::count_if(tps.begin(), tps.end(), [&](int64_t t) { return t <= machine_.domain; }));
+    for (size_t i = 0; i < tps.size(); ++i) {
+      const int64_t tp = tps[i];
+      const std::vector<int64_t> pps = divisors(devices_ / tp);
+      for (size_t j = 0; j < pps.size(); ++j) {
+        const int64_t pp = pps[j];
+        // Larger tensor-parallel degrees than a link domain are refused at once: those before it take the time.
+        if (options_.progress && static_cast<double>(i) < tried)
+          options_.progress((static_cast<double>(i) + static_cast<double>(j) / static_cast<double>(pps.size())) /
+                            tried);
+        for (const int64_t cp : divisors(devices_ / tp / pp))
+          split({.dp = devices_ / tp / pp / cp, .tp = tp, .pp = pp, .cp = cp});
+      }
+    }
+    found_.finish();
+    return std::move(result_);
+  }
+
+ private:
+  void split(Plan plan) {
+    plan.sequence_parallel = plan.tp > 1;
+    const auto per_batch = static_cast<int64_t>(choices_.size());
+    const int64_t replica_batch = static_cast<int64_t>(training_.global_batch) / plan.dp;
+    if (const std::optional<Rejected> reason = refuse_degrees(constraints_, model_, machine_.domain, plan))
+      return found_.reject(*reason, per_batch);
+    if (replica_batch < 1 || replica_batch * plan.dp != static_cast<int64_t>(training_.global_batch))
+      return found_.reject(Rejected::kBatch, per_batch);
+    for (const int64_t ep : has_experts_ ? divisors(plan.dp * plan.cp * plan.tp) : std::vector<int64_t>{1}) {
+      plan.ep = ep;
+      if (!allowed(constraints_.ep, ep)) {
+        found_.reject(Rejected::kConstraint, per_batch);
+        continue;
+      }
+      micro_batches(plan, replica_batch);
+    }
+  }
+
+  void micro_batches(Plan plan, int64_t replica_batch) {
+    plan.micro_batch = 1;
+    if (const PlanFault fault = check_plan(model_, training_, plan); fault != PlanFault::kNone)
+      return found_.reject(reason_of(fault), static_cast<int64_t>(choices_.size()));
+    const std::vector<int64_t> sizes = divisors(replica_batch);
+    fastest_ = std::numeric_limits<double>::infinity();
+    for (const Choice& choice : choices_) {
+      const ChoiceFault fault = fault_of(choice, model_, machine_, constraints_, plan);
+      if (fault.same) continue;
+      if (fault.reason) {
+        found_.reject(*fault.reason, static_cast<int64_t>(sizes.size()));
+        continue;
+      }
+      choice.set(plan);
+      for (size_t i = 0; i < sizes.size(); ++i) {
+        plan.micro_batch = sizes[i];
+        if (!allowed(constraints_.micro_batch, plan.micro_batch)) {
+          found_.reject(Rejected::kConstraint, 1);
+          continue;
+        }
+        if (const std::optional<Rejected> reason = refuse_micro_steps(plan, replica_batch / plan.micro_batch)) {
+          found_.reject(*reason, 1);
+          continue;
+        }
+        const Outcome outcome = choice.uneven ? try_uneven(plan) : try_plan(plan);
+        if (outcome == Outcome::kTooLarge) {
+          found_.reject(Rejected::kMemory, static_cast<int64_t>(sizes.size() - i));
+          break;
+        }
+      }
+    }
+  }
+
+  /// What check_plan() looks at of the micro-steps.
+  static std::optional<Rejected> refuse_micro_steps(const Plan& plan, int64_t micro_steps) {
+    if (plan.schedule.starts_with("zb")) {
+      if (micro_steps < (plan.schedule == "zb1p" ? plan.pp : 2 * plan.pp - 1)) return Rejected::kSchedule;
+    } else if (plan.virtual_stages > 1 && micro_steps % plan.pp != 0) {
+      return Rejected::kInterleaving;
+    }
+    return std::nullopt;
+  }
+
+  enum class Outcome { kDone, kTooLarge };
+
+  Outcome try_plan(const Plan& plan) {
+    const PeakMemory peak = peak_memory(model_, machine_, training_, plan);
+    Candidate candidate = {.plan = plan,
+                           .seconds = 0,
+                           .bytes = peak.parts.total(),
+                           .rank = peak.rank,
+                           .limit = result_.limit_bytes,
+                           .group = 0};
+    if (candidate.bytes > candidate.limit) {
+      found_.too_large(candidate);
+      return Outcome::kTooLarge;
+    }
+    if (model_.operators.empty()) {
+      const StageMachine stage{&machine_, &work_.get(machine_, plan)};
+      candidate.seconds = pipeline_step_time(model_, {&stage, 1}, training_, plan).total();
+    } else {
+      candidate.seconds = step_time(model_, machine_, training_, plan).total();
+    }
+    fastest_ = std::min(fastest_, candidate.seconds);
+    found_.add(std::move(candidate));
+    return Outcome::kDone;
+  }
+
+  /// The same with layers split by what they cost, where that is not the even split and could be the fastest of these degrees; what does not
+  /// fit so is split by memory as well.
+  Outcome try_uneven(Plan& plan) {
+    plan.stage_layers.clear();
+    const double limit = result_.limit_bytes;
+    const bool even_fits = peak_memory(model_, machine_, training_, plan).parts.total() <= limit;
+    const int pp = static_cast<int>(plan.pp);
+    // Where a rank in the middle is too full no other split helps.
+    if (!even_fits && stage_memory(model_, machine_, training_, plan, pp / 2).total() > limit)
+      return Outcome::kTooLarge;
+    const StageMachine stage{&machine_, &work_.get(machine_, plan)};
+    const std::vector<double> before = seconds_before(model_, stage, training_, plan);
+    const double fixed = stage.work->embed + stage.work->head;
+    const double micro_steps = training_.global_batch / static_cast<double>(plan.dp * plan.micro_batch);
+    if (even_fits && (before.back() + fixed) / pp * micro_steps >= fastest_) return Outcome::kDone;
+    std::vector<SplitRank> ranks(static_cast<size_t>(plan.pp));
+    for (SplitRank& rank : ranks) rank = {before, 0, static_cast<int>(model_.layers)};
+    ranks.front().fixed += stage.work->embed;
+    ranks.back().fixed += stage.work->head;
+    plan.stage_layers = split_layers(ranks);
+    if (peak_memory(model_, machine_, training_, plan).parts.total() <= limit) {
+      const bool even = is_even(plan);  // another name of what was tried already
+      return even ? Outcome::kDone : try_plan(plan);
+    }
+    plan.stage_layers.clear();
+    for (int r = 0; r < pp; ++r) ranks[r].most = most_layers(model_, machine_, training_, plan, r, limit);
+    plan.stage_layers = split_layers(ranks);
+    if (plan.stage_layers.empty()) return Outcome::kTooLarge;
+    return even_fits && is_even(plan) ? Outcome::kDone : try_plan(plan);
+  }
+
+  bool is_even(const Plan& plan) const {
+    for (int r = 0; r < static_cast<int>(plan.pp); ++r) {
+      const StageRange range = stage_layers(static_cast<int>(model_.layers), static_cast<int>(plan.pp), r);
+      if (plan.stage_layers[r] != range.last - range.first) return false;
+    }
+    return true;
+  }
+
+  const ModelNumbers& model_;
+  const MachineNumbers& machine_;
+  const TrainingNumbers& training_;
+  int64_t devices_;
+  const Constraints& constraints_;
+  const SearchOptions& options_;
+  bool has_experts_ = false;
+  double fastest_ = 0;  ///< of the degrees at hand, so far
+  std::vector<Choice> choices_;
+  WorkCache work_;
+  SearchResult result_;
+  Collector found_;
+};
+
+}  // namespace
 
 Rejected reason_of(PlanFault fault) {
   switch (fault) {
@@ -39,196 +205,16 @@ Rejected reason_of(PlanFault fault) {
       return Rejected::kExperts;
     case PlanFault::kInterleaving:
       return Rejected::kInterleaving;
+    case PlanFault::kSchedule:
+      return Rejected::kSchedule;
+    case PlanFault::kShards:
+      return Rejected::kShards;
+    case PlanFault::kOperators:
+      return Rejected::kOperators;
     default:
       return Rejected::kOther;
   }
 }
-
-class Search {
- public:
-  Search(const ModelNumbers& model, const MachineNumbers& machine, const TrainingNumbers& training, int64_t devices,
-         const Constraints& constraints, size_t keep)
-      : model_(model),
-        machine_(machine),
-        training_(training),
-        devices_(devices),
-        constraints_(constraints),
-        keep_(keep) {
-    result_.limit_bytes = machine.memory_bytes * (1 - constraints.spare);
-    has_experts_ = false;
-    for (int i = 0; i < model.num_kinds; ++i) has_experts_ = has_experts_ || model.kinds[i].experts > 0;
-    options_ = choices();
-  }
-
-  SearchResult run() {
-    for (const int64_t tp : divisors(devices_)) {
-      for (const int64_t pp : divisors(devices_ / tp)) {
-        for (const int64_t cp : divisors(devices_ / tp / pp))
-          split({.dp = devices_ / tp / pp / cp, .tp = tp, .pp = pp, .cp = cp});
-      }
-    }
-    finish();
-    return std::move(result_);
-  }
-
- private:
-  /// What is chosen beside degrees and micro-batch.
-  struct Choice {
-    Recompute recompute;
-    int zero_stage;
-    int64_t virtual_stages;
-  };
-
-  std::vector<Choice> choices() const {
-    std::vector<Choice> all;
-    std::vector<int64_t> virtual_stages = constraints_.virtual_stages;
-    if (virtual_stages.empty()) virtual_stages = {1, 2, 3, 4, 5, 6, 8, 10, 12};
-    for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
-      if (!allowed(constraints_.recompute, recompute)) continue;
-      for (int zero = 0; zero <= 3; ++zero) {
-        if (!allowed(constraints_.zero_stage, zero)) continue;
-        for (const int64_t v : virtual_stages) all.push_back({recompute, zero, v});
-      }
-    }
-    return all;
-  }
-
-  void reject(Rejected reason, int64_t plans) {
-    result_.rejected[static_cast<size_t>(reason)] += plans;
-    result_.considered += plans;
-  }
-
-  /// Why no plan with these degrees can be run, before micro-batch and the rest are looked at.
-  std::optional<Rejected> refuse(const Plan& plan) const {
-    const Constraints& c = constraints_;
-    if (!allowed(c.dp, plan.dp) || !allowed(c.tp, plan.tp) || !allowed(c.pp, plan.pp) || !allowed(c.cp, plan.cp))
-      return Rejected::kConstraint;
-    if ((c.max_tp > 0 && plan.tp > c.max_tp) || (c.max_pp > 0 && plan.pp > c.max_pp) ||
-        (c.max_cp > 0 && plan.cp > c.max_cp)) {
-      return Rejected::kConstraint;
-    }
-    if (c.runnable && plan.tp * plan.pp * plan.cp > 1) return Rejected::kNotRunnable;
-    if (!c.tp_across_hosts && plan.tp > machine_.domain) return Rejected::kAcrossHosts;
-    if (static_cast<double>(plan.pp) > model_.layers) return Rejected::kLayers;
-    return std::nullopt;
-  }
-
-  void split(Plan plan) {
-    plan.sequence_parallel = plan.tp > 1;
-    const auto per_batch = static_cast<int64_t>(options_.size());
-    const int64_t replica_batch = static_cast<int64_t>(training_.global_batch) / plan.dp;
-    if (const std::optional<Rejected> reason = refuse(plan)) return reject(*reason, per_batch);
-    if (replica_batch < 1 || replica_batch * plan.dp != static_cast<int64_t>(training_.global_batch))
-      return reject(Rejected::kBatch, per_batch);
-    for (const int64_t ep : has_experts_ ? divisors(plan.dp * plan.cp * plan.tp) : std::vector<int64_t>{1}) {
-      plan.ep = ep;
-      if (!allowed(constraints_.ep, ep)) {
-        reject(Rejected::kConstraint, per_batch);
-        continue;
-      }
-      micro_batches(plan, replica_batch);
-    }
-  }
-
-  void micro_batches(Plan plan, int64_t replica_batch) {
-    plan.micro_batch = 1;
-    plan.virtual_stages = 1;
-    if (const PlanFault fault = check_plan(model_, training_, plan); fault != PlanFault::kNone) {
-      return reject(reason_of(fault), static_cast<int64_t>(options_.size()));
-    }
-    const std::vector<int64_t> sizes = divisors(replica_batch);
-    for (const Choice& choice : options_) {
-      plan.recompute = choice.recompute;
-      plan.zero_stage = choice.zero_stage;
-      plan.virtual_stages = choice.virtual_stages;
-      plan.schedule = plan.virtual_stages > 1 ? "interleaved" : "1f1b";
-      if (constraints_.runnable && plan.zero_stage > 0) {
-        reject(Rejected::kNotRunnable, 1);
-        continue;
-      }
-      // Sharding what only one rank has, and interleaving where there is no pipeline, are other names of other plans.
-      if ((plan.zero_stage > 0 && plan.dp * plan.cp == 1) || (plan.virtual_stages > 1 && plan.pp == 1)) continue;
-      for (size_t i = 0; i < sizes.size(); ++i) {
-        plan.micro_batch = sizes[i];
-        if (!allowed(constraints_.micro_batch, plan.micro_batch)) {
-          reject(Rejected::kConstraint, 1);
-          continue;
-        }
-        if (const PlanFault fault = check_plan(model_, training_, plan); fault != PlanFault::kNone) {
-          reject(reason_of(fault), 1);
-          continue;
-        }
-        const bool several = plan.micro_batch < replica_batch;
-        if ((plan.zero_stage > 1 && plan.pp > 1) || (plan.zero_stage == 2 && several)) {
-          reject(Rejected::kEveryMicroStep, 1);
-          continue;
-        }
-        if (!fits(plan)) {
-          reject(Rejected::kMemory, static_cast<int64_t>(sizes.size() - i));
-          break;
-        }
-        cost(plan);
-      }
-    }
-  }
-
-  bool fits(const Plan& plan) {
-    peak_ = peak_memory(model_, machine_, training_, plan);
-    if (peak_.parts.total() <= result_.limit_bytes) return true;
-    if (!result_.nearest || peak_.parts.total() < result_.nearest->bytes) {
-      result_.nearest = {.plan = plan, .seconds = 0, .bytes = peak_.parts.total(), .rank = peak_.rank};
-    }
-    return false;
-  }
-
-  void cost(const Plan& plan) {
-    ++result_.considered;
-    ++result_.costed;
-    const Candidate candidate = {plan, step_time(model_, machine_, training_, plan).total(), peak_.parts.total(),
-                                 peak_.rank};
-    all_.push_back({candidate.seconds, candidate.bytes, static_cast<uint32_t>(plans_.size())});
-    plans_.push_back(candidate);
-  }
-
-  void finish() {
-    // Equal times are ordered by memory, so that the answer does not depend on the order of the enumeration.
-    std::sort(all_.begin(), all_.end(), [](const Point& a, const Point& b) {
-      return std::tie(a.seconds, a.bytes, a.index) < std::tie(b.seconds, b.bytes, b.index);
-    });
-    for (size_t i = 0; i < all_.size() && result_.best.size() < keep_; ++i) {
-      // Where attention is fused, for example, to recompute it is to recompute nothing.
-      if (i > 0 && all_[i].seconds == all_[i - 1].seconds && all_[i].bytes == all_[i - 1].bytes) continue;
-      result_.best.push_back(plans_[all_[i].index]);
-    }
-    double least = std::numeric_limits<double>::infinity();
-    for (const Point& point : all_) {
-      if (point.bytes >= least) continue;
-      least = point.bytes;
-      result_.pareto.push_back(plans_[point.index]);
-    }
-    std::reverse(result_.pareto.begin(), result_.pareto.end());
-  }
-
-  struct Point {
-    double seconds, bytes;
-    uint32_t index;
-  };
-
-  const ModelNumbers& model_;
-  const MachineNumbers& machine_;
-  const TrainingNumbers& training_;
-  int64_t devices_;
-  const Constraints& constraints_;
-  size_t keep_;
-  bool has_experts_ = false;
-  std::vector<Choice> options_;
-  PeakMemory peak_;
-  std::vector<Point> all_;
-  std::vector<Candidate> plans_;
-  SearchResult result_;
-};
-
-}  // namespace
 
 const char* text_of(Rejected reason) {
   switch (reason) {
@@ -244,15 +230,24 @@ const char* text_of(Rejected reason) {
       return "ep does not divide the experts or dp x cp x tp";
     case Rejected::kInterleaving:
       return "micro-steps no multiple of pp, which interleaving needs";
+    case Rejected::kChunks:
+      return "layers no multiple of pp x virtual stages";
+    case Rejected::kSchedule:
+      return "zero bubble with fewer than pp micro-steps (zb2p, zbv: 2 pp - 1), or with recomputed layers";
+    case Rejected::kOperators:
+      return "a network described by operators is split by data only";
     case Rejected::kAcrossHosts:
       return "tensor parallel beyond one link domain";
     case Rejected::kConstraint:
       return "excluded by a flag";
     case Rejected::kNotRunnable:
       return "not in Trireme's runtime yet";
-    case Rejected::kEveryMicroStep:
-      return "ZeRO 2 with several micro-steps, or ZeRO 2 and 3 with a pipeline: gradients would be reduced in each "
-             "micro-step";
+    case Rejected::kShards:
+      return "dp x cp no multiple of the ranks that share one copy";
+    case Rejected::kShares:
+      return "the degrees leave devices of one kind of hosts over";
+    case Rejected::kOffload:
+      return "the device's link to its host's memory is not known";
     case Rejected::kMemory:
       return "needs more memory than there is";
     case Rejected::kOther:
@@ -262,8 +257,15 @@ const char* text_of(Rejected reason) {
 }
 
 SearchResult search(const ModelNumbers& model, const MachineNumbers& machine, const TrainingNumbers& training,
+                    int64_t devices, const Constraints& constraints, const SearchOptions& options) {
+  return Search(model, machine, training, devices, constraints, options).run();
+}
+
+SearchResult search(const ModelNumbers& model, const MachineNumbers& machine, const TrainingNumbers& training,
                     int64_t devices, const Constraints& constraints, size_t keep) {
-  return Search(model, machine, training, devices, constraints, keep).run();
+  SearchOptions options;
+  options.keep = keep;
+  return search(model, machine, training, devices, constraints, options);
 }
 
 }  // namespace trireme::plan

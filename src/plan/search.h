@@ -1,4 +1,4 @@
-// The fastest plan of all that fit: every combination of degrees, micro-batch, interleaving, recomputation and sharding that the constraints
+// The fastest plan of all that fit: every combination of degrees, micro-batch, schedule, recomputation and sharding that the constraints
 // leave is costed or rejected for a reason that is counted.
 //
 // Exhaustive; what is skipped is what a rejected neighbour proves: with a larger micro-batch a plan that ran out of memory needs more.
@@ -6,6 +6,8 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -19,10 +21,17 @@ struct Constraints {
   std::vector<int64_t> dp, tp, pp, cp, ep, micro_batch, virtual_stages;
   std::vector<int> zero_stage;
   std::vector<Recompute> recompute;
+  std::vector<std::string> schedule;           ///< "1f1b", "interleaved", "zb1p", "zb2p", "zbv"
   int64_t max_tp = 0, max_pp = 0, max_cp = 0;  ///< 0 = no limit
   bool tp_across_hosts = false;                ///< tensor-parallel ranks beyond one link domain: hardly ever fast
+  bool even_stages = false;                    ///< no split of the layers but the even one
   double spare = 0.1;                          ///< share of the device's memory that stays free
   bool runnable = false;                       ///< only what Trireme's own runtime has today: data parallel replicas
+  // Axes that are off unless they are named: tried beside the plan without them.
+  std::vector<int64_t> bucket_bytes;  ///< these instead of the profile's own bucket
+  std::vector<int64_t> shard_ranks;   ///< ZeRO 3 within so many ranks, copies between them
+  std::vector<double> compression;    ///< bytes of gradients sent / bytes of gradients
+  bool offload_optimizer = false;
 };
 
 enum class Rejected {
@@ -32,21 +41,29 @@ enum class Rejected {
   kSequence,
   kExperts,
   kInterleaving,  ///< micro-steps no multiple of pp
+  kChunks,        ///< layers no multiple of pp x virtual stages
+  kSchedule,      ///< too few micro-steps for zero bubble, or recomputation with it
+  kOperators,     ///< a network by operators with more than data parallelism
   kAcrossHosts,   ///< tensor parallel beyond one link domain
   kConstraint,    ///< fixed or limited by the user
   kNotRunnable,
-  kEveryMicroStep,  ///< ZeRO 2 with several micro-steps, or 2 and 3 with a pipeline: gradients would be reduced in each micro-step
+  kShards,   ///< dp x cp no multiple of the ranks that share one copy
+  kShares,   ///< unlike hosts: the degrees leave devices of one kind over
+  kOffload,  ///< the link to the host is not known
   kMemory,
   kOther,
 };
 inline constexpr int kNumRejected = static_cast<int>(Rejected::kOther) + 1;
 [[nodiscard]] const char* text_of(Rejected reason);
+[[nodiscard]] Rejected reason_of(PlanFault fault);
 
 struct Candidate {
   Plan plan;
   double seconds = 0;
-  double bytes = 0;  ///< of the fullest rank
+  double bytes = 0;  ///< of the fullest rank (on unlike hosts: of the one that comes nearest to its limit)
   int rank = 0;      ///< that rank
+  double limit = 0;  ///< what that rank may use
+  int group = 0;     ///< kind of its host
 };
 
 struct SearchResult {
@@ -58,10 +75,19 @@ struct SearchResult {
   std::array<int64_t, kNumRejected> rejected{};
   int64_t considered = 0;  ///< all combinations, rejected ones too
   int64_t costed = 0;      ///< those whose time was computed
-  double limit_bytes = 0;  ///< what a rank may use
+  double limit_bytes = 0;  ///< what a rank may use (of unlike hosts the first kind's)
 };
 
-/// Cost    docs/howto/which_plan.md: 75,795 plans, of which 3,559 were costed, in 35 ms on one core.
+struct SearchOptions {
+  size_t keep = std::numeric_limits<size_t>::max();
+  bool one_of_each_layout = false;             ///< of plans with the same dp, tp, pp, cp and ep only the fastest
+  std::function<void(double share)> progress;  ///< called now and then with the part that is done, 0 to 1
+};
+
+/// Cost     docs/howto/which_plan.md; bench/results/planner.md has plans a second. Memory: `keep` plans, or one for each layout.
+[[nodiscard]] SearchResult search(const ModelNumbers& model, const MachineNumbers& machine,
+                                  const TrainingNumbers& training, int64_t devices, const Constraints& constraints,
+                                  const SearchOptions& options);
 [[nodiscard]] SearchResult search(const ModelNumbers& model, const MachineNumbers& machine,
                                   const TrainingNumbers& training, int64_t devices, const Constraints& constraints,
                                   size_t keep);

@@ -18,21 +18,19 @@ Result<PlanSimulation> simulate_plan(const ModelDesc& model, const Machine& mach
   const TimeParts time = step_time(mn, hw, tn, plan, &detail);
   const auto micro_steps = static_cast<int>(training.global_batch / (plan.micro_batch * plan.dp));
   const auto chunks = static_cast<double>(plan.virtual_stages);
-  const double layers = time.matmul + time.attention + time.elementwise + time.recompute + time.tensor_parallel +
-                        time.expert_parallel + time.context_parallel + time.launch + time.gather;
-  const double again = layers > 0 ? time.recompute / layers : 0;
-
   // One micro-step alone says what one keeps.
   TrainingNumbers alone = tn;
   alone.global_batch = static_cast<double>(plan.micro_batch * plan.dp);
 
   std::vector<StageCost> of_rank;
   for (int rank = 0; rank < static_cast<int>(plan.pp); ++rank) {
-    const double seconds = detail.stage_seconds[rank] / chunks;
+    const StageSeconds& seconds = detail.stages[rank];
     const MemoryParts memory = stage_memory(mn, hw, tn, plan, rank);
     StageCost cost;
-    cost.recompute_s = again * seconds;
-    cost.forward_s = cost.input_s = cost.weight_s = (seconds - cost.recompute_s) / 3;
+    cost.forward_s = seconds.forward / chunks;
+    cost.input_s = seconds.input / chunks;
+    cost.weight_s = seconds.weight / chunks;
+    cost.recompute_s = seconds.recompute / chunks;
     cost.activation_bytes = stage_memory(mn, hw, alone, plan, rank).activations / chunks;
     cost.checkpoint_bytes = cost.activation_bytes;  // what is kept until the backward, recomputed or not
     cost.static_bytes = (memory.total() - memory.activations) / chunks;
@@ -45,7 +43,7 @@ Result<PlanSimulation> simulate_plan(const ModelDesc& model, const Machine& mach
   options.ranks = static_cast<int>(plan.pp);
   options.virtual_stages = static_cast<int>(plan.virtual_stages);
   options.microbatches = micro_steps;
-  options.recompute = again > 0;
+  options.recompute = time.recompute > 0;
   options.reduce_grads = time.gradients > 0;
   options.optimizer_step = time.optimizer > 0;
   const bool interleaved = plan.schedule == "1f1b" && plan.virtual_stages > 1;

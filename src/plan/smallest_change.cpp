@@ -7,7 +7,8 @@ namespace {
 
 int count_changes(const Plan& a, const Plan& b) {
   return (a.tp != b.tp) + (a.pp != b.pp) + (a.cp != b.cp) + (a.ep != b.ep) + (a.micro_batch != b.micro_batch) +
-         (a.virtual_stages != b.virtual_stages) + (a.recompute != b.recompute) + (a.zero_stage != b.zero_stage);
+         (a.virtual_stages != b.virtual_stages || a.schedule != b.schedule) + (a.stage_layers != b.stage_layers) +
+         (a.recompute != b.recompute) + (a.zero_stage != b.zero_stage);
 }
 
 }  // namespace

@@ -51,6 +51,20 @@ class SearchTest(unittest.TestCase):
         self.assertEqual([(row["plan"]["dp"], row["plan"]["zero_stage"]) for row in found["plans"]], [(8, 0)])
         self.assertGreater(found["rejected"]["not in Trireme's runtime yet"], 0)
 
+    def test_networks_by_operators_are_data_parallel(self):
+        done = run("--model", "resnet50", "--cluster", "2x8xA100-80", "--global-batch", 2048, "--zero", "0,3", "--json")
+        self.assertEqual(done.returncode, 0, done.stderr)
+        row = json.loads(done.stdout)["plans"][0]
+        self.assertEqual((row["plan"]["dp"], row["plan"]["pp"]), (16, 1))
+        self.assertAlmostEqual(2048 / row["step_s"], row["tokens_per_s"], delta=1e-3)
+
+    def test_schedules_and_named_axes(self):
+        for row in self.answer("--pp", 4, "--schedule", "zb1p", "--even-stages")["plans"]:
+            self.assertEqual((row["plan"]["schedule"], row["plan"]["stage_layers"]), ("zb1p", []))
+        self.assertIn("did you mean", run(*LLAMA, "--cluster", "8xH100", "--global-batch", 8, "--schedul", "zbv").stderr)
+        found = self.answer("--zero", 3, "--shard-ranks", 8, "--bucket-mb", 25, "--compress", 0.5, "--offload-optimizer")
+        self.assertLessEqual(found["plans"][0]["step_s"], self.answer("--zero", 3)["plans"][0]["step_s"])
+
     def test_text_says_what_won_why_others_lost_and_what_was_rejected(self):
         done = run(*LLAMA, "--cluster", "2x8xA100-80", "--global-batch", 64, "--price", 2)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -82,7 +96,6 @@ class SearchTest(unittest.TestCase):
                 (["--model", "llama3_8b", "--cluster", "8xH100", "--global-batch", 8], "--seq-len"),
                 ([*good, "--spare", "nan"], "--spare is 'nan'; a number from 0 to 99"),
                 ([*good, "--tp", "2,x"], "--tp is 'x'; a whole number from 1"),
-                (["--model", "resnet50", "--cluster", "8xH100", "--global-batch", 8], "resnet50"),
                 (["frob"], "frob")):
             with self.subTest(args=args):
                 done = run(*args)

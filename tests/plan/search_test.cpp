@@ -69,7 +69,10 @@ struct Numbers {
 
 TEST(Search, FindsWhatTryingEverythingFinds) {
   const Numbers n(machine(12));
-  const SearchResult result = search(n.model, n.machine, n.training, 16, {}, 3);
+  Constraints even;
+  even.even_stages = true;
+  even.schedule = {"1f1b", "interleaved"};
+  const SearchResult result = search(n.model, n.machine, n.training, 16, even, 3);
   double fastest = std::numeric_limits<double>::infinity();
   int64_t fitting = 0;
   for (int64_t tp = 1; tp <= 8; ++tp) {
@@ -85,8 +88,7 @@ TEST(Search, FindsWhatTryingEverythingFinds) {
                 p.zero_stage = zero;
                 p.sequence_parallel = tp > 1;
                 if ((zero > 0 && p.dp * cp == 1) || (v > 1 && pp == 1)) continue;
-                const bool several = b * p.dp < 64;
-                if ((zero > 1 && pp > 1) || (zero == 2 && several)) continue;
+                if (v > 1 && 24 % (pp * v) != 0 && 26 % (pp * v) != 0) continue;
                 if (check_plan(n.model, n.training, p) != PlanFault::kNone) continue;
                 if (peak_memory(n.model, n.machine, n.training, p).parts.total() > 0.9 * 12e9) continue;
                 ++fitting;
@@ -143,6 +145,90 @@ TEST(TimeModel, PipelineThatLeavesItsHostPaysForTheNetwork) {
             10 * step_time(fast.model, fast.machine, fast.training, plan).pipeline);
 }
 
+// An uneven split is there to be faster or to fit: never slower than the even one, and it finds plans where no even one fits.
+TEST(Search, UnevenStagesAreNeverSlowerThanEvenOnes) {
+  const Numbers n(machine(12));
+  Constraints even;
+  even.pp = {4, 16};
+  even.virtual_stages = {1};
+  even.even_stages = true;
+  Constraints any = even;
+  any.even_stages = false;
+  const SearchResult one = search(n.model, n.machine, n.training, 16, even, std::numeric_limits<size_t>::max());
+  const SearchResult both = search(n.model, n.machine, n.training, 16, any, std::numeric_limits<size_t>::max());
+  ASSERT_FALSE(one.best.empty());
+  EXPECT_LT(both.best.front().seconds, one.best.front().seconds);
+  EXPECT_GT(both.costed, one.costed);
+  int uneven = 0;
+  for (const Candidate& c : both.best) {
+    if (c.plan.stage_layers.empty()) continue;
+    ++uneven;
+    int layers = 0;
+    for (const int count : c.plan.stage_layers) layers += count;
+    EXPECT_EQ(layers, 24);
+    EXPECT_EQ(check_plan(n.model, n.training, c.plan), PlanFault::kNone);
+    EXPECT_LE(peak_memory(n.model, n.machine, n.training, c.plan).parts.total(), both.limit_bytes);
+    EXPECT_DOUBLE_EQ(step_time(n.model, n.machine, n.training, c.plan).total(), c.seconds);
+  }
+  EXPECT_GT(uneven, 0);
+}
+
+// Each axis that is off by default: with it named, nothing that was there is lost, and the properties hold.
+TEST(Search, NamedAxesAddPlansAndKeepTheProperties) {
+  Constraints more;
+  more.bucket_bytes = {1 << 20, 100 << 20};
+  more.shard_ranks = {4, 8};
+  more.compression = {0.25};
+  more.offload_optimizer = true;
+  more.schedule = {"1f1b", "zb1p", "zb2p", "zbv"};
+  double slower = std::numeric_limits<double>::infinity();
+  for (const double network : {1e9, 25e9, 400e9}) {
+    Machine m = machine(12, network);
+    m.device.host_link = made(25e9);
+    const Numbers n(m);
+    const SearchResult plain = search(n.model, n.machine, n.training, 16, {}, 1);
+    const SearchResult result = search(n.model, n.machine, n.training, 16, more, std::numeric_limits<size_t>::max());
+    int64_t rejected = 0;
+    for (const int64_t number : result.rejected) rejected += number;
+    EXPECT_EQ(rejected + result.costed, result.considered);
+    EXPECT_GT(result.costed, plain.costed);
+    EXPECT_LE(result.best.front().seconds, slower) << network;
+    slower = result.best.front().seconds;
+    int bucket = 0, shard = 0, compressed = 0, host = 0, zero_bubble = 0;
+    for (const Candidate& c : result.best) {
+      bucket += c.plan.bucket_bytes > 0;
+      shard += c.plan.shard_ranks > 0;
+      compressed += c.plan.compression < 1;
+      host += c.plan.offload_optimizer;
+      zero_bubble += c.plan.schedule.starts_with("zb");
+      EXPECT_DOUBLE_EQ(step_time(n.model, n.machine, n.training, c.plan).total(), c.seconds);
+    }
+    for (const int number : {bucket, shard, compressed, host, zero_bubble}) EXPECT_GT(number, 0);
+  }
+  int64_t before = 0;
+  for (const double gigabytes : {4.0, 8.0, 12.0, 24.0}) {
+    Machine m = machine(gigabytes);
+    m.device.host_link = made(25e9);
+    const Numbers n(m);
+    const int64_t costed = search(n.model, n.machine, n.training, 16, more, 1).costed;
+    EXPECT_GE(costed, before) << gigabytes;
+    before = costed;
+  }
+}
+
+// ZeRO 2 reduces in each micro-step: by hand, m - 1 reduce-scatters more than ZeRO 1.
+TEST(TimeModel, ZeroTwoReducesInEachMicroStep) {
+  const Numbers n(machine(80));
+  const Plan one = {.dp = 16, .micro_batch = 1, .zero_stage = 1};
+  Plan two = one;
+  two.zero_stage = 2;
+  const double parameters = static_cast<double>(total_parameters(small_model())) - 24 * 2 * 1024 - 1024;
+  const double scattered = gather_seconds(n.machine, 4 * parameters, 16, 8, 1);
+  EXPECT_NEAR(
+      step_time(n.model, n.machine, n.training, two).total() - step_time(n.model, n.machine, n.training, one).total(),
+      3 * scattered, 0.01 * scattered);
+}
+
 TEST(Search, ParetoPlansAreNotBeatenByAny) {
   const Numbers n(machine(24));
   const SearchResult result = search(n.model, n.machine, n.training, 16, {}, std::numeric_limits<size_t>::max());
@@ -181,6 +267,31 @@ TEST(Search, TellsByHowMuchTheNearestFails) {
   EXPECT_DOUBLE_EQ(result.nearest->bytes,
                    peak_memory(n.model, n.machine, n.training, result.nearest->plan).parts.total());
   EXPECT_GT(result.nearest->bytes, result.limit_bytes);
+}
+
+// Networks by operators: data parallel over all devices, at any stage of ZeRO.
+TEST(Search, NetworksByOperatorsAreSplitByData) {
+  ModelDesc model;
+  model.name = "convolutions";
+  Operator op;
+  op.kind = OperatorKind::kConvolution;
+  op.in = op.out = 64;
+  op.kernel = 9;
+  op.positions = op.in_positions = 3136;
+  op.parameters = 36864;
+  op.saved = 200704;
+  model.operators.assign(20, op);
+  const Numbers n(machine(12));
+  const ModelNumbers numbers = numbers_of(model);
+  const SearchResult result = search(numbers, n.machine, n.training, 16, {}, std::numeric_limits<size_t>::max());
+  ASSERT_FALSE(result.best.empty());
+  std::array<int, 4> stages{};
+  for (const Candidate& c : result.best) {
+    EXPECT_EQ(c.plan.dp, 16);
+    ++stages[c.plan.zero_stage];
+  }
+  for (const int number : stages) EXPECT_GT(number, 0);
+  EXPECT_GT(result.rejected[static_cast<size_t>(Rejected::kOperators)], 0);
 }
 
 TEST(SmallestChange, FitsAndChangesNoMoreThanAnyOtherThatFits) {

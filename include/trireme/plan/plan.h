@@ -26,18 +26,39 @@ struct Training {
   bool frozen_base = false;       ///< low-rank adapters: no weight gradients of the model itself
 };
 
+/// On a cluster of unlike hosts: the replicas that stand on hosts of one kind. Each runs `micro_steps` in a step, but for `shorter` of them, which
+/// run one less.
+struct ReplicaShare {
+  int group = 0;  ///< of the cluster's kinds of hosts, in the order of its file
+  int64_t count = 1;
+  int64_t micro_steps = 1;
+  int64_t shorter = 0;
+
+  bool operator==(const ReplicaShare&) const = default;
+};
+
 /// One way to do it. dp * tp * pp * cp = devices; ep lies inside dp * cp * tp.
 struct Plan {
   int64_t dp = 1, tp = 1, pp = 1, cp = 1, ep = 1;
   int64_t micro_batch = 1;     ///< samples of one replica in one forward
   int64_t virtual_stages = 1;  ///< model chunks of one pipeline rank
+  /// "1f1b" (with virtual stages: interleaved), "interleaved", "zb1p", "zb2p", "zbv" (two chunks of a rank in the shape of a V)
   std::string schedule = "1f1b";
+  std::vector<int> stage_layers =
+      {};  ///< layers of each pipeline rank, first to last; empty: even (docs/planner_costs.md, 3.9)
   Recompute recompute = Recompute::kNone;
   double recompute_share = 1;  ///< of the layers to which `recompute` applies (Megatron's recompute-num-layers)
   int zero_stage = 0;          ///< 0 none, 1 optimizer, 2 + gradients, 3 + weights
   int64_t shard_ranks = 0;     ///< stage 3: ranks that share one copy (hybrid shard); 0 = all of dp
   bool sequence_parallel = false;
   bool offload_activations = false;  ///< to the host's memory between forward and backward
+  bool offload_optimizer = false;    ///< optimizer state in the host's memory, its step on the host's processors
+  int64_t bucket_bytes =
+      0;  ///< of gradients that are reduced together; 0: whatever the software profile was measured with
+  double compression = 1;  ///< bytes of a gradient that are sent / bytes without compression
+  // A cluster of unlike hosts: one of the two.
+  std::vector<int> stage_group = {};        ///< kind of hosts on which each pipeline rank of every replica stands
+  std::vector<ReplicaShare> replicas = {};  ///< whole replicas on each kind; their counts sum to dp
 };
 
 /// One term of a prediction: what `--explain` prints.
@@ -49,6 +70,7 @@ struct Term {
 
 struct StageMemory {
   int stage_rank = 0;  ///< pipeline rank
+  int group = 0;       ///< kind of hosts
   double parameters = 0, gradients = 0, optimizer = 0, activations = 0, communication = 0, temporaries = 0,
          context = 0;  ///< bytes
   std::vector<Term> terms;
@@ -79,5 +101,9 @@ struct Machine {
 /// That a plan needs more memory than there is makes no Reason: compare peak_bytes.
 [[nodiscard]] Result<Estimate> estimate(const ModelDesc& model, const Machine& machine, const Training& training,
                                         const Plan& plan);
+/// The same on a cluster of unlike hosts: `machines` are its kinds, to which plan.stage_group and plan.replicas refer. Memory is that of each
+/// pipeline rank, or with plan.replicas of each kind's pipeline ranks one kind after the other.
+[[nodiscard]] Result<Estimate> estimate(const ModelDesc& model, const std::vector<Machine>& machines,
+                                        const Training& training, const Plan& plan);
 
 }  // namespace trireme::plan

@@ -106,8 +106,8 @@ struct PlanSimulation {
   Estimate estimate;  ///< closed forms of the same plan
 };
 
-/// Simulates one step of a plan. A stage's micro-step is split into thirds for forward, input and weights; recomputation, where the plan has
-/// it, comes before the backward. What estimate() says is not hidden of the gradients' reduction follows the last backward.
+/// Simulates one step of a plan. A stage's micro-step is split into forward, input and weights as its products are; recomputation, where the
+/// plan has it, comes before the backward. What estimate() says is not hidden of the gradients' reduction follows the last backward.
 ///
 /// Cost     estimate() and simulate(): linear in pp x virtual stages x micro-steps.
 /// Errors   as a reason: those of estimate(). kInvalidArgument: those of make_schedule().
