@@ -44,6 +44,7 @@ struct Versions {
   std::optional<std::string> nccl{};    ///< "2.23.4+cuda12.4"
   std::optional<std::string> cuda{};    ///< "12.4": what the driver supports at most, or what NCCL was built with
   std::optional<std::string> driver{};  ///< "550.54.15"
+  std::optional<std::string> torch{};   ///< "2.13.0+cu126": the LibTorch that trireme-train loads
 };
 
 /// What one rank (or one process whose rank is not told) talks over.
@@ -65,6 +66,17 @@ struct MemoryAsk {
   std::optional<int64_t> reserved_unallocated_bytes{};
 };
 
+/// A way between two ranks, or GPUs, as it was measured.
+struct LinkMeasure {
+  std::string kind{};  ///< "memcpy" (one rank in its own memory), "shared memory", "TCP", "GPU copy", "GPU all-reduce"
+  int from = 0;        ///< rank, or number of the GPU
+  int to = 0;
+  std::optional<double> median_latency_us{};  ///< half of a round trip of 8 bytes
+  std::optional<double> gb_per_s{};           ///< 1e9 bytes a second, one way; median
+  int64_t wrong = 0;                          ///< bytes that arrived changed
+  std::optional<bool> peer{};                 ///< of GPUs: whether they reach each other's memory directly
+};
+
 struct Facts {
   std::optional<Topology> topology{};  ///< the first one; further hosts' are in more_topologies
   std::vector<Topology> more_topologies{};
@@ -72,6 +84,7 @@ struct Facts {
   Versions versions{};
   std::vector<Network> network{};
   std::vector<MemoryAsk> memory{};
+  std::vector<LinkMeasure> links{};
 
   void add_topology(Topology topology) {
     if (!topology_room()) return;

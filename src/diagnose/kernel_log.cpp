@@ -219,8 +219,10 @@ class KernelLogReader : public LineReader {
     return add(str("oom ", cgroup, " ", program), [&] {
       std::string cause = str("the kernel killed ", program, pid ? str(" (pid ", *pid, ")") : "",
                               cgroup ? ": its memory cgroup was full" : ": the host's memory was full");
-      if (const auto kib = rss ? whole_number(*rss) : std::nullopt; kib && *kib > 0 && *kib < (int64_t{1} << 45))
-        cause += str(", it had ", (*kib + (1 << 19)) >> 20, " GiB");
+      if (const auto kib = rss ? whole_number(*rss) : std::nullopt; kib && *kib > 0 && *kib < (int64_t{1} << 45)) {
+        const bool large = *kib >= 1 << 20;
+        cause += str(", it had ", large ? (*kib + (1 << 19)) >> 20 : *kib >> 10, large ? " GiB" : " MiB");
+      }
       return finding("oom.killed", Severity::kError, 0.95, cause,
                      cgroup ? "Raise the limit (Slurm: --mem; Docker: --memory; Kubernetes: resources.limits.memory) "
                               "or use less: fewer data-loader workers, smaller prefetch."

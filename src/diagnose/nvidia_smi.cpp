@@ -73,6 +73,7 @@ struct GpuLinks {
 const Needles& smi_words() {
   static const Needles words{"NVIDIA-SMI",
                              "Driver Version",
+                             "CUDA Version",
                              "NVML",
                              "GPU",
                              "command line argument",

@@ -185,6 +185,7 @@ void fields(Visitor& visit, auto& item)
   visit("nccl", item.nccl);
   visit("cuda", item.cuda);
   visit("driver", item.driver);
+  visit("torch", item.torch);
 }
 
 template <typename Visitor>
@@ -212,6 +213,19 @@ void fields(Visitor& visit, auto& item)
 
 template <typename Visitor>
 void fields(Visitor& visit, auto& item)
+  requires std::is_same_v<std::remove_cvref_t<decltype(item)>, LinkMeasure>
+{
+  visit("kind", item.kind);
+  visit("from", item.from);
+  visit("to", item.to);
+  visit("median_latency_us", item.median_latency_us);
+  visit("gb_per_s", item.gb_per_s);
+  visit("wrong", item.wrong);
+  visit("peer", item.peer);
+}
+
+template <typename Visitor>
+void fields(Visitor& visit, auto& item)
   requires std::is_same_v<std::remove_cvref_t<decltype(item)>, Facts>
 {
   visit("topology", item.topology);
@@ -220,6 +234,7 @@ void fields(Visitor& visit, auto& item)
   visit("network", item.network);
   visit("memory", item.memory);
   visit("more_topologies", item.more_topologies);
+  visit("links", item.links);
 }
 
 template <typename Visitor>

@@ -8,6 +8,7 @@ namespace trireme::diagnose {
 namespace {
 
 constexpr size_t kLongestText = 4000;
+constexpr size_t kShownEvidence = 3;  // JSON has all
 
 size_t columns(std::string_view text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
@@ -101,10 +102,15 @@ std::string finding_text(const Finding& finding, const TextOptions& options) {
   if (!finding.advice.empty()) {
     out += "         " + wrapped(clean(finding.advice), 9, options.width) + "\n";
   }
-  for (const Evidence& evidence : finding.evidence) {
+  for (size_t i = 0; i < finding.evidence.size() && i < kShownEvidence; ++i) {
+    const Evidence& evidence = finding.evidence[i];
     std::string where = printable(evidence.file);
     if (evidence.line > 0) where += ":" + std::to_string(evidence.line);
     out += str("           ", where, evidence.text.empty() ? "" : ": ", printable(evidence.text, 200), "\n");
+  }
+  if (finding.evidence.size() > kShownEvidence) {
+    const bool more = finding.evidence.size() >= kMaxEvidence;
+    out += str("           and ", more ? "at least " : "", finding.evidence.size() - kShownEvidence, " more\n");
   }
   return out;
 }

@@ -22,6 +22,7 @@ TEST(NvidiaSmi, Versions) {
   const Report query = report_of(
       "Driver Version                            : 535.161.08\nCUDA Version                              : 12.2\n");
   EXPECT_THAT(query.facts.versions.driver, Optional(Eq("535.161.08")));
+  EXPECT_THAT(query.facts.versions.cuda, Optional(Eq("12.2")));
   EXPECT_EQ(codes(report_of("| NVIDIA-SMI 535.54.03   Driver Version: 550.54.15   CUDA Version: ERR!  |\n")),
             "gpu.unreadable driver.mismatch");
 }
