@@ -13,6 +13,7 @@ _trireme() {
     --gradients-mb --topology --domain --domain-link-gb-s --nic-gb-s --nic-latency-us --spine-share --slow-rank
     --slow-link --compare --compare-links --compare-topologies --svg --trace --csv --width --json --model --cluster --global-batch
     --seq-len --micro-batch --zero --precision --software --like --help"
+  local doctor_flags="--from --hostfile --host-limit --links --ranks --json --help"
   local bench_flags="--ranks --json --repetitions --op --bytes --model --gradients --set --batch --help"
   local trace_flags="--json --html --steps --peak-tflops --output --limit-mb --gzip --help"
   COMPREPLY=()
@@ -20,7 +21,7 @@ _trireme() {
     # Programs named trireme-X, beside trireme or in PATH, are commands as well.
     local external
     external=$(compgen -c trireme- | sed 's/^trireme-//' | sort -u)
-    mapfile -t COMPREPLY < <(compgen -W "run train bench trace plan simulate completion --help --version $external" -- "$current")
+    mapfile -t COMPREPLY < <(compgen -W "run train bench trace plan simulate doctor completion --help --version $external" -- "$current")
     return
   fi
   case ${COMP_WORDS[1]} in
@@ -61,6 +62,14 @@ _trireme() {
         --svg | --trace | --csv) mapfile -t COMPREPLY < <(compgen -f -- "$current") ;;
         *) mapfile -t COMPREPLY < <(compgen -W "$simulate_flags" -- "$current") ;;
       esac
+      return
+      ;;
+    doctor)
+      if [[ $current == -* ]]; then
+        mapfile -t COMPREPLY < <(compgen -W "$doctor_flags" -- "$current")
+      else
+        mapfile -t COMPREPLY < <(compgen -f -- "$current")
+      fi
       return
       ;;
     train)

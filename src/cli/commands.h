@@ -17,6 +17,7 @@ struct Command {
 int cmd_run(const std::vector<std::string>& args);
 int cmd_simulate(const std::vector<std::string>& args);
 int cmd_plan(const std::vector<std::string>& args);
+int cmd_doctor(const std::vector<std::string>& args);
 int cmd_completion(const std::vector<std::string>& args);
 
 /// `trireme --version`: commit, compiler, torch, backends.

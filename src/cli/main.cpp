@@ -21,11 +21,12 @@ constexpr Command kBuiltins[] = {
     {"run", "start ranks on this host", &cmd_run},
     {"simulate", "one step of a pipeline schedule as a time line", &cmd_simulate},
     {"plan", "predict step time and memory before anything runs", &cmd_plan},
+    {"doctor", "say what is wrong with this host, or in saved outputs", &cmd_doctor},
     {"completion", "print the completion script for bash or zsh", &cmd_completion},
 };
 
 /// Named so that they are refused by name, not taken for a typing mistake.
-constexpr const char* kNotThereYet[] = {"doctor", "diagnose", "calibrate", "tune"};
+constexpr const char* kNotThereYet[] = {"diagnose", "calibrate", "tune"};
 
 std::string help_text() {
   std::string text =

@@ -41,6 +41,7 @@ def same_as_golden(name, text):
 
 same_as_golden("help.txt", run("--help").stdout)
 same_as_golden("run_help.txt", run("run", "--help").stdout)
+same_as_golden("doctor_help.txt", run("doctor", "--help").stdout)
 same_as_golden("completion_help.txt", run("completion", "--help").stdout)
 plan = run("run", "--dry-run", "--nproc-per-node", "2", "--run-dir", "/runs/x", "sh", "-c", "echo 'a b'").stdout
 same_as_golden("dry_run.txt", plan)
@@ -60,7 +61,7 @@ for args, code, words in [
     (["--nonsense"], 2, "unknown flag '--nonsense'."),
     (["--versoin"], 2, "unknown flag '--versoin'; did you mean '--version'?"),
     (["../evil"], 2, "unknown command '../evil'"),
-    (["doctor"], 4, "'trireme doctor' is not there yet"),
+    (["doctor", "--form"], 2, "unknown flag '--form'; did you mean '--from'?"),
     (["completion", "fish"], 2, "'fish' is no shell that is known"),
     (["completion", "bash", "extra"], 2, "'extra' is one word too many"),
     (["run", "--nproc-per-node", "2"], 2, "no program was given"),
