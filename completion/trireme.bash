@@ -47,11 +47,17 @@ _trireme() {
       return
       ;;
     plan)
-      if ((COMP_CWORD == 2)); then
-        mapfile -t COMPREPLY < <(compgen -W "score --help" -- "$current")
-      else
-        mapfile -t COMPREPLY < <(compgen -f -W "--out --calibrate --cross-validate --rows --json --help" -- "$current")
-      fi
+      local flags="--help --model --cluster --global-batch --seq-len --precision --software --like --dp --tp --pp --cp --ep
+        --micro-batch --virtual-stages --zero --recompute --max-tp --max-pp --max-cp --tp-across-hosts --spare
+        --runnable --top --pareto --explain --price --json"
+      case ${COMP_WORDS[2]} in
+        score) flags="--help --out --calibrate --cluster --software --cross-validate --rows --json" ;;
+        estimate-memory)
+          flags="--help --model --cluster --global-batch --seq-len --precision --software --like --tp --pp --cp --ep
+          --micro-batch --zero --recompute --spare --json" ;;
+      esac
+      if ((COMP_CWORD == 2)); then flags="score estimate-memory $flags"; fi
+      mapfile -t COMPREPLY < <(compgen -f -W "$flags" -- "$current")
       return
       ;;
     simulate)

@@ -138,11 +138,17 @@ bash = subprocess.run(["bash", "-c", """source <("$0" completion bash)
 complete_line() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); _trireme; printf '%s ' "${COMPREPLY[@]}"; echo; }
 complete_line trireme ru
 complete_line trireme run --nproc
-complete_line trireme completion ''""", str(trireme)], capture_output=True, text=True)
-expect(f"bash: {bash.stdout} {bash.stderr}", bash.stdout.splitlines() == ["run ", "--nproc-per-node ", "bash zsh "])
+complete_line trireme completion ''
+complete_line trireme plan estimate-memory --spa
+complete_line trireme plan --par""", str(trireme)], capture_output=True, text=True)
+expect(f"bash: {bash.stdout} {bash.stderr}", bash.stdout.splitlines() == ["run ", "--nproc-per-node ", "bash zsh ", "--spare ", "--pareto "])
 flags = {word for word in run("run", "--help").stdout.replace(",", " ").split() if word.startswith("--")}
 flags -= {"--nproc_per_node"} | set(run("run", "--help").stdout.split("not there yet:")[1].replace(",", " ").split())
 flags |= {word.split(",")[-1] for word in (golden / "train_help.txt").read_text().split() if re.fullmatch(r"(-h,)?--[a-z-]+", word)}
+for part in (["score"], ["estimate-memory"]):
+    found = re.findall(r"^  (?:-h,)?(--[a-z-]+)", run("plan", *part, "--help").stdout, re.M)
+    expect(f"plan {part} --help was not understood: {found}", len(found) > 5)
+    flags |= set(found)
 for shell in ("bash", "zsh"):
     script = run("completion", shell).stdout
     expect(f"{shell} completion lacks {sorted(f for f in flags if f not in script)}", all(flag in script for flag in flags))
