@@ -32,12 +32,12 @@ struct Flags {
 };
 
 int report(const Flags& flags) {
-  std::vector<trace::Timeline> timelines;
-  for (const std::string& file : trace::expand_traces(flags.paths)) timelines.push_back(trace::load_timeline(file));
-  trace::settle_ranks(timelines);
+  trace::ReportOptions options;
+  options.peak_flops = flags.peak_tflops * 1e12;
+  std::vector<trace::Timeline> timelines = trace::load_timelines(flags.paths, options.notices);
   trace::ReportDetails details;
-  const trace::TraceReport result = trace::make_report(std::move(timelines), {.peak_flops = flags.peak_tflops * 1e12},
-                                                       flags.html.empty() ? nullptr : &details);
+  const trace::TraceReport result =
+      trace::make_report(std::move(timelines), options, flags.html.empty() ? nullptr : &details);
   if (!flags.html.empty()) replace_file(flags.html, trace::report_html(result, details), "cli.trace");
   const std::string text = flags.json ? trace::report_json(result) : trace::report_text(result, flags.steps);
   (void)std::fputs(text.c_str(), stdout);  // finish_output() tells when it was lost

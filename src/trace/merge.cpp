@@ -280,10 +280,10 @@ class Merger {
   std::map<int64_t, int64_t> open_;  // B without E, by lane
 };
 
-void require_no_input(const std::vector<std::string>& inputs, const std::string& output) {
-  for (const std::string& input : inputs) {
+void require_no_input(const std::vector<Timeline>& inputs, const std::string& output) {
+  for (const Timeline& input : inputs) {
     std::error_code error;
-    if (!std::filesystem::equivalent(input, output, error) || error) continue;
+    if (!std::filesystem::equivalent(input.source, output, error) || error) continue;
     throw Error(ErrorKind::kInvalidArgument,
                 str("[trace.merge] '", output, "' is one of the traces to merge; another name is required."));
   }
@@ -293,14 +293,11 @@ void require_no_input(const std::vector<std::string>& inputs, const std::string&
 
 MergeResult merge_traces(const std::vector<std::string>& paths, const std::string& output,
                          const MergeOptions& options) {
-  const std::vector<std::string> files = expand_traces(paths);
-  if (files.empty())
-    throw Error(ErrorKind::kInvalidArgument, "[trace.merge] no trace was given; at least one is required.");
-  require_no_input(files, output);
   MergeResult result;
-  std::vector<Timeline> timelines;
-  for (const std::string& file : files) timelines.push_back(load_timeline(file));
-  settle_ranks(timelines);
+  std::vector<Timeline> timelines = load_timelines(paths, result.notices);
+  if (timelines.empty())
+    throw Error(ErrorKind::kInvalidArgument, "[trace.merge] no trace was given; at least one is required.");
+  require_no_input(timelines, output);
   Slices slices;
   int64_t first = INT64_MAX;
   for (Timeline& timeline : timelines) {

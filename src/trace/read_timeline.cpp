@@ -125,6 +125,29 @@ void call_of(const profile::TraceRecord& record, const profile::TraceSnapshot& s
   timeline.calls.push_back(call);
 }
 
+/// The traces of a folder, in order of their names.
+std::vector<std::string> traces_in(const std::string& path) {
+  std::error_code error;
+  std::vector<std::string> found;
+  for (const char* folder : {"", "trace", "traces"}) {
+    const std::filesystem::path inside = std::filesystem::path(path) / folder;
+    std::filesystem::directory_iterator entries(inside, error);
+    for (; !error && entries != std::filesystem::directory_iterator(); entries.increment(error)) {
+      const std::string name = entries->path().filename().string();
+      const bool numbered = rank_in(name) >= 0 && (name.ends_with(".json") || name.ends_with(".json.gz")) &&
+                            !name.ends_with("error.json");
+      const bool chrome = numbered || name.ends_with(".trace.json") || name.ends_with(".trace.json.gz");
+      if (chrome || (name.starts_with("rank") && name.ends_with(".trace"))) found.push_back(entries->path().string());
+    }
+  }
+  // A run may have both; the profiler's tell more.
+  const bool any_chrome =
+      std::any_of(found.begin(), found.end(), [](const auto& name) { return !name.ends_with(".trace"); });
+  if (any_chrome) std::erase_if(found, [](const auto& name) { return name.ends_with(".trace"); });
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
 }  // namespace
 
 Timeline read_timeline(std::unique_ptr<ByteSource> source, const std::string& name) {
@@ -200,42 +223,10 @@ Timeline timeline_of(const profile::TraceSnapshot& snapshot, const std::string& 
   return timeline;
 }
 
-std::vector<std::string> expand_traces(const std::vector<std::string>& paths) {
-  std::vector<std::string> files;
-  for (const std::string& path : paths) {
-    std::error_code error;
-    if (!std::filesystem::is_directory(path, error)) {
-      files.push_back(path);
-      continue;
-    }
-    std::vector<std::string> found;
-    for (const char* folder : {"", "trace", "traces"}) {
-      const std::filesystem::path inside = std::filesystem::path(path) / folder;
-      std::filesystem::directory_iterator entries(inside, error);
-      for (; !error && entries != std::filesystem::directory_iterator(); entries.increment(error)) {
-        const std::string name = entries->path().filename().string();
-        const bool chrome = name.ends_with(".trace.json") || name.ends_with(".trace.json.gz") ||
-                            (rank_in(name) >= 0 && (name.ends_with(".json") || name.ends_with(".json.gz")) &&
-                             !name.ends_with("error.json"));
-        if (chrome || (name.starts_with("rank") && name.ends_with(".trace"))) found.push_back(entries->path().string());
-      }
-    }
-    if (found.empty()) {
-      throw Error(ErrorKind::kIo, str("[trace.read] the folder '", path,
-                                      "' holds no trace: neither trace/rankN.trace of a run nor rankN.json or "
-                                      "*.trace.json. Name a run folder, or the files."));
-    }
-    // A run may have both; the profiler's tell more.
-    const bool any_chrome =
-        std::any_of(found.begin(), found.end(), [](const auto& name) { return !name.ends_with(".trace"); });
-    if (any_chrome) std::erase_if(found, [](const auto& name) { return name.ends_with(".trace"); });
-    std::sort(found.begin(), found.end());
-    files.insert(files.end(), found.begin(), found.end());
-  }
-  return files;
-}
-
 Timeline load_timeline(const std::string& path) {
+  // A pipe would block, and a device has no end; open_bytes() names what it is.
+  std::error_code ignored;
+  if (!std::filesystem::is_regular_file(path, ignored)) (void)open_bytes(path);
   std::string beginning(24, '\0');
   std::ifstream probe(path, std::ios::binary);
   probe.read(beginning.data(), static_cast<std::streamsize>(beginning.size()));
@@ -257,6 +248,37 @@ Timeline load_timeline(const std::string& path) {
                     "' holds several ranks, made by 'trireme trace merge'; the ranks' own files are required."));
   }
   return timeline;
+}
+
+std::vector<Timeline> load_timelines(const std::vector<std::string>& paths, std::vector<std::string>& notices) {
+  std::vector<Timeline> timelines;
+  for (const std::string& path : paths) {
+    std::error_code error;
+    if (!std::filesystem::is_directory(path, error)) {
+      timelines.push_back(load_timeline(path));
+      continue;
+    }
+    const size_t before = timelines.size();
+    std::vector<std::string> why;
+    for (const std::string& file : traces_in(path)) {
+      try {
+        timelines.push_back(load_timeline(file));
+      } catch (const Error& unreadable) {
+        why.push_back(str("left out: ", unreadable.what()));
+      }
+    }
+    if (timelines.size() == before) {
+      throw Error(ErrorKind::kIo,
+                  why.empty()
+                      ? str("[trace.read] the folder '", path,
+                            "' holds no trace: neither trace/rankN.trace of a run nor rankN.json or *.trace.json. "
+                            "Name a run folder, or the files.")
+                      : str("[trace.read] no trace in the folder '", path, "' can be read. ", why.front()));
+    }
+    notices.insert(notices.end(), why.begin(), why.end());
+  }
+  settle_ranks(timelines);
+  return timelines;
 }
 
 void settle_ranks(std::vector<Timeline>& timelines) {

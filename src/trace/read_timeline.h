@@ -17,12 +17,14 @@ namespace trireme::trace {
 /// Steps are the numbers in the records; a step lasts from its first call to the next step's first call.
 [[nodiscard]] Timeline timeline_of(const profile::TraceSnapshot& snapshot, const std::string& name);
 
-/// The files behind the words of a command line: a file stands for itself, a folder for its trace/rank*.trace and for every .json and .json.gz in it
-/// and in its folder traces/ that holds a trace. Throws kIo for one that is not there or holds none.
-[[nodiscard]] std::vector<std::string> expand_traces(const std::vector<std::string>& paths);
-
-/// Either kind, told by its first bytes. Throws kIo as above, kInvalidArgument when nothing in the file can be read.
+/// Either kind, told by its first bytes. Throws kIo when the file cannot be read, kInvalidArgument when nothing in it can be.
 [[nodiscard]] Timeline load_timeline(const std::string& path);
+
+/// What the words of a command line stand for: a file for itself, a folder for its trace/rank*.trace, or for the .json and .json.gz in it and in its folder
+/// traces/ that are named like a trace. Ranks are settled. A file that was named must be readable, throwing as load_timeline() does; one that was only found is
+/// left out with a line in `notices`. Throws kIo for a folder without any.
+[[nodiscard]] std::vector<Timeline> load_timelines(const std::vector<std::string>& paths,
+                                                   std::vector<std::string>& notices);
 
 /// Ranks that no file said, from file names ("rank3.json", "worker_2.pt.trace.json") or the order of the files. Throws kInvalidArgument when two files
 /// are of one rank.

@@ -271,6 +271,7 @@ TraceReport make_report(std::vector<Timeline> timelines, const ReportOptions& op
   if (timelines.empty())
     throw Error(ErrorKind::kInvalidArgument, "[trace.report] no trace was given; at least one is required.");
   TraceReport report;
+  report.notices = options.notices;
   for (const Timeline& timeline : timelines) {
     report.on_device = report.on_device || timeline.on_device;
     report.communication_only = report.communication_only || timeline.communication_only;

@@ -12,7 +12,8 @@
 namespace trireme::trace {
 
 struct ReportOptions {
-  double peak_flops = 0;  ///< of one device, a second, for MFU; 0: unknown
+  double peak_flops = 0;             ///< of one device, a second, for MFU; 0: unknown
+  std::vector<std::string> notices;  ///< of whoever read the timelines, for the report
 };
 
 /// Over all steps of one rank.

@@ -68,10 +68,10 @@ def events_of_step(rank, step, ranks, late, clock, at, external):
     yield event("cpu_op", "aten::mm", 4000 + rank, 4000 + rank, data, 5,
                 '"Input type": ["float", "float"], "Input Dims": [[1024, 512], [512, 256]], "Concrete Inputs": ["", ""], ')
     for i in range(KERNELS):
-        yield event("kernel", "void cutlass::Kernel2&lt;sm80_gemm&gt;", 0, 7, data + i * (KERNEL + PAUSE), KERNEL, '"device": 0, "stream": 7, "correlation": 1, ')
-    yield event("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage&lt;4096ul&gt;)", 0, 20, data + COMM_AFTER, end - data - COMM_AFTER,
+        yield event("kernel", "void cutlass::Kernel2<sm80_gemm>", 0, 7, data + i * (KERNEL + PAUSE), KERNEL, '"device": 0, "stream": 7, "correlation": 1, ')
+    yield event("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 0, 20, data + COMM_AFTER, end - data - COMM_AFTER,
                 comm_args + ", ")
-    yield event("gpu_memcpy", "Memcpy DtoD (Device -&gt; Device)", 0, 7, end, COPY, '"device": 0, "stream": 7, "bytes": 1024, ')
+    yield event("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 0, 7, end, COPY, '"device": 0, "stream": 7, "bytes": 1024, ')
 
 
 def filler(rank, at, clock, count, external):

@@ -1,6 +1,7 @@
 """Oracle: closed forms of make_trace.py, a second implementation of the shares in Python on random traces, and Python's own strict JSON parser."""
 import gzip
 import json
+import os
 import pathlib
 import random
 import subprocess
@@ -179,6 +180,17 @@ def words(folder):
     ]:
         done = run(*args)
         expect(f"{args}: exit {done.returncode}: {done.stderr}", done.returncode == code and text in done.stderr and len(done.stderr.splitlines()) == 1)
+    # Found in a folder: what cannot be read is left out and named; a pipe does not block.
+    place = folder / "some"
+    make(place, "--ranks", "2", "--steps", "3")
+    (place / "rank2.json").write_text("hello")
+    os.mkfifo(place / "rank3.json")
+    done = run("report", place)
+    expect(f"left out: {done.stdout} {done.stderr}", done.returncode == 0 and done.stdout.startswith("2 ranks, 3 steps") and "rank2.json' is no Chrome trace" in done.stdout
+           and "rank3.json' is not a regular file" in done.stdout)
+    done = run("merge", place, "-o", folder / "some.json")
+    expect(f"left out: {done.stderr}", done.returncode == 0 and "left out" in done.stderr)
+    expect("a pipe that is named", run("report", place / "rank3.json").returncode == 1)
     done = run("report", folder / "cut.json.gz")
     expect(f"cut gzip: {done.stdout} {done.stderr}", done.returncode == 0 and "the gzip stream is cut off" in done.stdout and "lower limit" in done.stdout)
     for command in ("report", "merge", "export"):

@@ -81,6 +81,25 @@ TEST(Samples, PublicReports) {
   EXPECT_GE(checked, 4);
 }
 
+// An excerpt of what torch.profiler 2.13 wrote of DDP over Gloo. Oracle: the file, counted with Python.
+TEST(Timeline, PyTorchOnCpus) {
+  const Timeline timeline = load_timeline(std::string(TRIREME_SOURCE_DIR) + "/tests/fuzz/seeds/trace/cpu.json");
+  EXPECT_TRUE(timeline.valid_json);
+  EXPECT_EQ(timeline.rank, 0);
+  EXPECT_EQ(timeline.world_size, 2);
+  EXPECT_EQ(timeline.backend, "gloo");
+  EXPECT_EQ(timeline.host, "vm");
+  EXPECT_EQ(timeline.num_events, 24U);
+  EXPECT_FALSE(timeline.on_device);
+  ASSERT_EQ(timeline.calls.size(), 2U);
+  EXPECT_EQ(timeline.calls[0].op, CollectiveOp::kAllReduce);
+  EXPECT_EQ(timeline.calls[0].bytes_in, 136'714 * 4);
+  EXPECT_EQ(timeline.calls[0].start_ns, 1'790'857'026'000'000'000 + 5'199'432'184'865'331);
+  EXPECT_EQ(timeline.calls[0].end_ns - timeline.calls[0].start_ns, 49'370'378);
+  ASSERT_FALSE(timeline.steps.empty());
+  EXPECT_EQ(timeline.steps[0].number, 2);
+}
+
 // R01: a duration below zero counts as 0, and is said.
 TEST(Timeline, NegativeDurations) {
   const Timeline timeline =
