@@ -14,6 +14,7 @@
 #include "cli/flag_errors.h"
 #include "cli/plan_inputs.h"
 #include "cli/progress_bar.h"
+#include "plan/mixed_search.h"
 #include "plan/plan_text.h"
 #include "plan/search.h"
 #include "trireme/base/error.h"
@@ -121,6 +122,7 @@ struct Found {
   plan::ModelNumbers model;
   plan::MachineNumbers machine;
   plan::TrainingNumbers training;
+  std::vector<plan::DeviceGroup> groups;  ///< unlike hosts
   SearchResult result;
   double search_seconds = 0;
 };
@@ -138,7 +140,40 @@ void print_terms(const char* title, const std::vector<plan::Term>& terms, double
   }
 }
 
+/// Of unlike hosts: the parts of the kind that takes longest, and where memory is nearest to its limit.
+void print_best_of_unlike(const Found& found, const SearchFlags& flags) {
+  const Candidate& best = found.result.best.front();
+  const plan::MixedCost cost =
+      mixed_cost(found.model, found.groups, found.training, best.plan, flags.constraints.spare);
+  const double tokens = found.training.global_batch * std::max(1.0, found.training.sequence);
+  std::printf("\n%s\n  step %s   %.0f %s/s   memory %s of the %s that may be used on pipeline rank %d of %s\n",
+              describe(best.plan).c_str(), seconds_text(best.seconds).c_str(), tokens / best.seconds,
+              found.training.sequence > 0 ? "tokens" : "samples", bytes_text(best.bytes).c_str(),
+              bytes_text(best.limit).c_str(), best.rank,
+              found.inputs.kinds[static_cast<size_t>(best.group)].machine.device.name.c_str());
+  std::printf("\ntime of the step\n");
+  for (const plan::NamedSeconds& part : named(cost.time)) {
+    if (part.seconds > 0)
+      std::printf("  %-28s %10s %5.1f %%\n", part.name, seconds_text(part.seconds).c_str(),
+                  100 * part.seconds / best.seconds);
+  }
+  // A slow kind may cost more than it gives.
+  for (size_t i = 0; i < found.groups.size(); ++i) {
+    plan::SearchOptions options;
+    options.keep = 1;
+    const SearchResult alone = search(found.model, found.groups[i].machine, found.training, found.groups[i].devices,
+                                      flags.constraints, options);
+    if (!alone.best.empty() && alone.best.front().seconds < best.seconds) {
+      std::printf("\nthe %lld %s alone are faster: %s, %s\n", static_cast<long long>(found.groups[i].devices),
+                  found.inputs.kinds[i].machine.device.name.c_str(), seconds_text(alone.best.front().seconds).c_str(),
+                  describe(alone.best.front().plan).c_str());
+    }
+  }
+  std::printf("\nunmodelled: unlike devices together were never compared with a measurement\n");
+}
+
 void print_best(const Found& found, const SearchFlags& flags) {
+  if (!found.groups.empty()) return print_best_of_unlike(found, flags);
   const Candidate& best = found.result.best.front();
   const Estimate e = estimate_of(found, best.plan);
   std::printf("\n%s\n", describe(best.plan).c_str());
@@ -177,13 +212,17 @@ void print_rest(const Found& found, const SearchFlags& flags) {
                   describe(c.plan).c_str());
     }
   } else if (r.best.size() > 1) {
-    const plan::TimeParts fastest = step_time(found.model, found.machine, found.training, r.best.front().plan);
+    const auto time = [&](const plan::Plan& plan) {
+      return found.groups.empty() ? step_time(found.model, found.machine, found.training, plan)
+                                  : mixed_cost(found.model, found.groups, found.training, plan, 0).time;
+    };
+    const plan::TimeParts fastest = time(r.best.front().plan);
     std::printf("\nthe next layouts lost by\n");
     for (size_t i = 1; i < r.best.size(); ++i) {
       const Candidate& c = r.best[i];
       std::printf("  %+5.1f %%  %s\n           %s: %s\n", 100 * (c.seconds / r.best.front().seconds - 1),
                   describe(c.plan).c_str(), join(changes(r.best.front().plan, c.plan)).c_str(),
-                  why_slower(step_time(found.model, found.machine, found.training, c.plan), fastest).c_str());
+                  why_slower(time(c.plan), fastest).c_str());
     }
   }
 }
@@ -219,6 +258,13 @@ std::string nothing_fits(const Found& found) {
 }
 
 nlohmann::json to_json(const plan::Plan& p) {
+  nlohmann::json shares = nlohmann::json::array();
+  for (const plan::ReplicaShare& share : p.replicas) {
+    shares.push_back({{"kind", share.group},
+                      {"count", share.count},
+                      {"micro_steps", share.micro_steps},
+                      {"one_less", share.shorter}});
+  }
   return {{"dp", p.dp},
           {"tp", p.tp},
           {"pp", p.pp},
@@ -231,6 +277,8 @@ nlohmann::json to_json(const plan::Plan& p) {
           {"zero_stage", p.zero_stage},
           {"sequence_parallel", p.sequence_parallel},
           {"stage_layers", p.stage_layers},
+          {"stage_kind", p.stage_group},
+          {"replicas", shares},
           {"shard_ranks", p.shard_ranks},
           {"bucket_bytes", p.bucket_bytes},
           {"compression", p.compression},
@@ -261,6 +309,12 @@ nlohmann::json to_json(const Found& found) {
       {"nearest", r.nearest ? to_json(*r.nearest) : nlohmann::json(nullptr)}};
   for (const Candidate& c : r.best) {
     nlohmann::json row = to_json(c);
+    if (!found.groups.empty()) {
+      row["limit_bytes"] = c.limit;
+      row["kind"] = c.group;
+      out["plans"].push_back(row);
+      continue;
+    }
     const Estimate e = estimate_of(found, c.plan);
     row["low_s"] = e.low_seconds;
     row["high_s"] = e.high_seconds;
@@ -301,7 +355,7 @@ int cmd_plan_search(const std::vector<std::string>& args) {
   for (const int64_t mb : flags.bucket_mb) flags.constraints.bucket_bytes.push_back(mb << 20);
 
   Found found;
-  found.inputs = read_plan_inputs(flags.what);
+  found.inputs = read_plan_inputs(flags.what, true);
   found.model = plan::numbers_of(found.inputs.model);
   found.machine = plan::numbers_of(found.inputs.machine, found.inputs.training);
   found.training = plan::numbers_of(found.inputs.training);
@@ -315,7 +369,12 @@ int cmd_plan_search(const std::vector<std::string>& args) {
     slow = slow || std::chrono::steady_clock::now() - begun > std::chrono::seconds(1);
     if (slow) bar.update(static_cast<int64_t>(share * 1000), 1000, "searching plans");
   };
-  found.result = search(found.model, found.machine, found.training, found.inputs.devices, flags.constraints, options);
+  for (const PlanInputs::Kind& kind : found.inputs.kinds)
+    found.groups.push_back({plan::numbers_of(kind.machine, found.inputs.training), kind.devices});
+  found.result =
+      found.groups.empty()
+          ? search(found.model, found.machine, found.training, found.inputs.devices, flags.constraints, options)
+          : search_mixed(found.model, found.groups, found.training, flags.constraints, options);
   bar.finish();
   found.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
 

@@ -1,6 +1,7 @@
 #include "cli/plan_inputs.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "base/str.h"
 #include "cli/flag_errors.h"
@@ -29,20 +30,56 @@ void add_plan_flags(CLI::App& app, PlanFlags& flags) {
   app.add_option("--like", flags.like, "read an unknown architecture as if it were this one; stated with every result");
 }
 
-PlanInputs read_plan_inputs(const PlanFlags& flags) {
+namespace {
+
+bool alike(const plan::HostGroup& a, const plan::HostGroup& b) {
+  return a.devices_per_host == b.devices_per_host && a.device.name == b.device.name &&
+         a.device.memory_bytes.value == b.device.memory_bytes.value &&
+         a.device.link_bandwidth.value == b.device.link_bandwidth.value &&
+         a.device.devices_per_domain == b.device.devices_per_domain && a.host_network.value == b.host_network.value;
+}
+
+/// Groups that say the same are one.
+std::vector<plan::HostGroup> kinds_of(const plan::ClusterSpec& spec) {
+  std::vector<plan::HostGroup> kinds;
+  for (const plan::HostGroup& group : spec.groups) {
+    const auto known = std::find_if(kinds.begin(), kinds.end(), [&](const auto& kind) { return alike(kind, group); });
+    if (known == kinds.end())
+      kinds.push_back(group);
+    else
+      known->hosts += group.hosts;
+  }
+  return kinds;
+}
+
+}  // namespace
+
+PlanInputs read_plan_inputs(const PlanFlags& flags, bool unlike_hosts) {
   const plan::MachineCatalog catalog = plan::load_machines();
   PlanInputs inputs;
   plan::HfOptions options;
   options.like = flags.like;
   inputs.model = plan::read_model(flags.model, options);
   const plan::ClusterSpec spec = plan::read_cluster_spec(flags.cluster, catalog);
-  if (!spec.uniform()) {
-    throw Error(ErrorKind::kUnsupported,
-                str("[plan.cluster] --cluster ", flags.cluster,
-                    ": hosts of different kinds are not searched yet. Plan each kind on its own."));
+  const std::vector<plan::HostGroup> kinds = kinds_of(spec);
+  if (kinds.size() > 1 && !unlike_hosts) {
+    throw Error(
+        ErrorKind::kUnsupported,
+        str("[plan.cluster] --cluster ", flags.cluster,
+            ": only 'trireme plan' without a part takes hosts of different kinds. Ask for each kind on its own."));
   }
   inputs.machine = {spec.cluster, spec.device(), catalog.software_profile(flags.software)};
   inputs.devices = spec.num_devices();
+  for (size_t i = 0; kinds.size() > 1 && i < kinds.size(); ++i) {
+    const plan::HostGroup& kind = kinds[i];
+    plan::ClusterDesc cluster = spec.cluster;
+    cluster.hosts = kind.hosts;
+    cluster.devices_per_host = kind.devices_per_host;
+    cluster.device = kind.device.name;
+    cluster.host_network = kind.host_network;
+    inputs.kinds.push_back(
+        {{cluster, kind.device, inputs.machine.software}, int64_t{kind.hosts} * kind.devices_per_host});
+  }
 
   plan::Training& training = inputs.training;
   training.global_batch = flags.global_batch;
@@ -63,20 +100,27 @@ PlanInputs read_plan_inputs(const PlanFlags& flags) {
     throw Error(ErrorKind::kConfig,
                 str("[plan] model '", inputs.model.name, "' fixes no sequence length. Give --seq-len."));
   }
-  if (inputs.machine.device.peak_flops.find(flags.precision) == inputs.machine.device.peak_flops.end()) {
+  std::vector<const plan::DeviceDesc*> devices = {&inputs.machine.device};
+  for (const PlanInputs::Kind& kind : inputs.kinds) devices.push_back(&kind.machine.device);
+  for (const plan::DeviceDesc* device : devices) {
+    if (device->peak_flops.find(flags.precision) != device->peak_flops.end()) continue;
     std::string known;
-    for (const auto& [name, peak] : inputs.machine.device.peak_flops) known += (known.empty() ? "" : ", ") + name;
+    for (const auto& [name, peak] : device->peak_flops) known += (known.empty() ? "" : ", ") + name;
     throw Error(ErrorKind::kConfig,
-                str("[plan] --precision ", flags.precision, ": ", inputs.machine.device.name, " has ", known, "."));
+                str("[plan] --precision ", flags.precision, ": ", device->name, " has ", known, "."));
   }
   return inputs;
 }
 
 std::string describe(const PlanInputs& inputs) {
   const plan::ClusterDesc& cluster = inputs.machine.cluster;
+  std::string hosts = str(cluster.hosts, " x ", cluster.devices_per_host, " x ", inputs.machine.device.name);
+  for (size_t i = 0; i < inputs.kinds.size(); ++i) {
+    const plan::ClusterDesc& kind = inputs.kinds[i].machine.cluster;
+    hosts = str(i > 0 ? hosts + " and " : "", kind.hosts, " x ", kind.devices_per_host, " x ", kind.device);
+  }
   return str(inputs.model.name, " (", count_text(static_cast<double>(total_parameters(inputs.model))), " parameters, ",
-             inputs.model.num_layers(), " layers) on ", cluster.hosts, " x ", cluster.devices_per_host, " x ",
-             inputs.machine.device.name, ", global batch ", inputs.training.global_batch, " x ",
+             inputs.model.num_layers(), " layers) on ", hosts, ", global batch ", inputs.training.global_batch, " x ",
              inputs.training.sequence, " tokens, ", inputs.training.precision, ", software ",
              inputs.machine.software.name);
 }

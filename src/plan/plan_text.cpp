@@ -65,6 +65,16 @@ std::string describe(const Plan& plan) {
                                                               : str("  ", plan.schedule);
   }
   if (!plan.stage_layers.empty()) text += str("  layers ", runs_of(plan.stage_layers));
+  if (!plan.stage_group.empty()) {
+    std::vector<int> kinds;
+    for (const int group : plan.stage_group) kinds.push_back(group + 1);
+    text += str("  on kind ", runs_of(kinds));
+  }
+  for (const ReplicaShare& share : plan.replicas) {
+    text +=
+        str("  [", share.count, " on kind ", share.group + 1, ", ", share.micro_steps, " micro-steps",
+            share.shorter > 0 ? str(" (", share.shorter, " of them ", share.micro_steps - 1, ")") : std::string(), "]");
+  }
   text += str("  recompute ", to_string(plan.recompute));
   if (plan.dp * plan.cp > 1) text += str("  ZeRO ", plan.zero_stage);
   if (plan.shard_ranks > 0) text += str(" in groups of ", plan.shard_ranks);

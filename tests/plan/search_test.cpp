@@ -6,6 +6,7 @@
 
 #include <limits>
 
+#include "plan/mixed_search.h"
 #include "plan/plan_text.h"
 #include "plan/smallest_change.h"
 
@@ -267,6 +268,95 @@ TEST(Search, TellsByHowMuchTheNearestFails) {
   EXPECT_DOUBLE_EQ(result.nearest->bytes,
                    peak_memory(n.model, n.machine, n.training, result.nearest->plan).parts.total());
   EXPECT_GT(result.nearest->bytes, result.limit_bytes);
+}
+
+// Hosts that are alike but described as two kinds: replicas beside each other cost what the equal cluster's cost.
+TEST(MixedSearch, EqualKindsCostWhatTheEqualClusterCosts) {
+  const Numbers n(machine(12));
+  const std::vector<DeviceGroup> halves = {{n.machine, 8}, {n.machine, 8}};
+  Constraints c;
+  c.schedule = {"1f1b", "zb1p"};
+  c.even_stages = true;
+  const SearchResult one = search(n.model, n.machine, n.training, 16, c, std::numeric_limits<size_t>::max());
+  int compared = 0;
+  for (const Candidate& candidate : one.best) {
+    Plan plan = candidate.plan;
+    const int64_t steps = 64 / plan.dp / plan.micro_batch;
+    if (plan.virtual_stages > 1 || plan.dp % 2 != 0) continue;
+    plan.replicas = {{.group = 0, .count = plan.dp / 2, .micro_steps = steps, .shorter = 0},
+                     {.group = 1, .count = plan.dp / 2, .micro_steps = steps, .shorter = 0}};
+    const MixedCost cost = mixed_cost(n.model, halves, n.training, plan, 0.1);
+    EXPECT_DOUBLE_EQ(cost.time.total(), candidate.seconds) << describe(plan);
+    EXPECT_DOUBLE_EQ(cost.bytes, candidate.bytes) << describe(plan);
+    ++compared;
+  }
+  EXPECT_GT(compared, 10);
+  const SearchResult two = search_mixed(n.model, halves, n.training, c, {});
+  ASSERT_FALSE(two.best.empty());
+  EXPECT_LE(two.best.front().seconds, one.best.front().seconds * (1 + 1e-12));
+}
+
+// A kind at half the speed gets fewer micro-steps, fewer layers, and makes the step slower than an equal one does.
+TEST(MixedSearch, SharesFollowSpeedAndMemory) {
+  const Numbers fast(machine(24));
+  Machine half = machine(24);
+  half.device.peak_flops["bf16"] = made(150e12);
+  half.device.memory_bandwidth = made(1e12);
+  const Numbers slow(half);
+  const SearchResult alone = search(fast.model, fast.machine, fast.training, 8, {}, 1);
+  const SearchResult equal = search_mixed(fast.model, {{fast.machine, 8}, {fast.machine, 8}}, fast.training, {}, {});
+  const std::vector<DeviceGroup> mixed = {{fast.machine, 8}, {slow.machine, 8}};
+  const SearchResult result = search_mixed(fast.model, mixed, fast.training, {}, {});
+  ASSERT_FALSE(result.best.empty());
+  EXPECT_GT(result.best.front().seconds, equal.best.front().seconds);
+  EXPECT_LT(result.best.front().seconds, alone.best.front().seconds);
+  int beside = 0, through = 0;
+  for (const Candidate& c : result.best) {
+    EXPECT_LE(c.bytes, c.limit);
+    int64_t samples = 0;
+    for (const ReplicaShare& s : c.plan.replicas) samples += (s.count * s.micro_steps - s.shorter) * c.plan.micro_batch;
+    if (!c.plan.replicas.empty()) {
+      ++beside;
+      EXPECT_EQ(samples, 64) << describe(c.plan);
+      EXPECT_GE(c.plan.replicas[0].micro_steps, c.plan.replicas[1].micro_steps) << describe(c.plan);
+    } else {
+      ++through;
+      int layers = 0;
+      for (const int count : c.plan.stage_layers) layers += count;
+      EXPECT_EQ(layers, 24);
+    }
+  }
+  EXPECT_GT(beside, 0);
+  EXPECT_GT(through, 0);
+}
+
+TEST(MixedSearch, MoreMemoryNeverLeavesFewerPlansAndMoreBandwidthIsNeverSlower) {
+  int64_t before = 0;
+  for (const double gigabytes : {4.0, 8.0, 16.0, 48.0}) {
+    const Numbers a(machine(gigabytes));
+    const Numbers b(machine(12));
+    const SearchResult result = search_mixed(a.model, {{a.machine, 8}, {b.machine, 8}}, a.training, {}, {});
+    EXPECT_GE(result.costed, before) << gigabytes;
+    before = result.costed;
+  }
+  double slower = std::numeric_limits<double>::infinity();
+  for (const double network : {1e9, 25e9, 400e9}) {
+    const Numbers a(machine(24, network));
+    const Numbers b(machine(24, 10e9));
+    const double seconds =
+        search_mixed(a.model, {{a.machine, 8}, {b.machine, 8}}, a.training, {}, {}).best.front().seconds;
+    EXPECT_LE(seconds, slower) << network;
+    slower = seconds;
+  }
+}
+
+// By hand: 3 s and 1 s a micro-step, one replica each, 8 micro-steps: 2 and 6 end at 6 s, and no other split ends earlier.
+TEST(MixedSearch, MicroStepsGoWhereTheyEndFirst) {
+  const std::vector<ReplicaShare> shares = share_micro_steps({3, 1}, {3, 1}, {1, 1}, 8);
+  ASSERT_EQ(shares.size(), 2U);
+  EXPECT_EQ(shares[0].micro_steps, 2);
+  EXPECT_EQ(shares[1].micro_steps, 6);
+  EXPECT_TRUE(share_micro_steps({100, 1}, {100, 1}, {1, 1}, 8).empty());
 }
 
 // Networks by operators: data parallel over all devices, at any stage of ZeRO.

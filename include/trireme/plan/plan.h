@@ -70,7 +70,6 @@ struct Term {
 
 struct StageMemory {
   int stage_rank = 0;  ///< pipeline rank
-  int group = 0;       ///< kind of hosts
   double parameters = 0, gradients = 0, optimizer = 0, activations = 0, communication = 0, temporaries = 0,
          context = 0;  ///< bytes
   std::vector<Term> terms;
@@ -101,9 +100,5 @@ struct Machine {
 /// That a plan needs more memory than there is makes no Reason: compare peak_bytes.
 [[nodiscard]] Result<Estimate> estimate(const ModelDesc& model, const Machine& machine, const Training& training,
                                         const Plan& plan);
-/// The same on a cluster of unlike hosts: `machines` are its kinds, to which plan.stage_group and plan.replicas refer. Memory is that of each
-/// pipeline rank, or with plan.replicas of each kind's pipeline ranks one kind after the other.
-[[nodiscard]] Result<Estimate> estimate(const ModelDesc& model, const std::vector<Machine>& machines,
-                                        const Training& training, const Plan& plan);
 
 }  // namespace trireme::plan
