@@ -6,6 +6,7 @@
 #include "trireme/comm/collectives.h"
 #include "trireme/comm/group.h"
 #include "trireme/comm/init.h"
+#include "trireme/memory/leak_watch.h"
 #include "trireme/parallel/ddp.h"
 #include "trireme/rendezvous/job_env.h"
 #include "trireme/rendezvous/store.h"

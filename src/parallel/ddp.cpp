@@ -5,6 +5,7 @@
 #include <cstring>
 #include <set>
 
+#include "base/env.h"
 #include "base/str.h"
 #include "comm/group_state.h"
 #include "comm/reducer.h"
@@ -12,6 +13,7 @@
 #include "parallel/ddp_options.h"
 #include "parallel/model_check.h"
 #include "trireme/base/error.h"
+#include "trireme/memory/leak_watch.h"
 
 namespace trireme::parallel {
 namespace {
@@ -95,6 +97,8 @@ struct DdpEngine::Impl {
 DdpEngine::DdpEngine(comm::Group group, NamedTensors parameters, NamedTensors buffers, const DdpOptions& options)
     : impl_(std::make_unique<Impl>(std::move(group), options)) {
   check_ddp_options(options);
+  const char* leak_watch = env_value("TRIREME_LEAK_WATCH");
+  if (leak_watch != nullptr && std::string_view(leak_watch) == "1") memory::start_leak_watch();
   parameters = without_repeats(std::move(parameters));
   impl_->buffers = without_repeats(std::move(buffers));
   if (impl_->group.size() == 1) return;
@@ -138,6 +142,7 @@ DdpEngine::DdpEngine(comm::Group group, NamedTensors parameters, NamedTensors bu
 DdpEngine::~DdpEngine() = default;
 
 void DdpEngine::before_forward(bool training) {
+  if (training && impl_->no_sync_depth == 0) memory::end_leak_watch_step();
   for (const auto& [name, tensor] : impl_->untrained) {
     if (!tensor.requires_grad()) continue;
     throw Error(

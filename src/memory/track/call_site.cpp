@@ -1,0 +1,121 @@
+#include "memory/track/call_site.h"
+
+#include <cxxabi.h>
+#include <dlfcn.h>
+#include <execinfo.h>
+#include <link.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <sstream>
+#include <string_view>
+
+#include "memory/track/elf_symbols.h"
+
+namespace trireme::memory {
+namespace {
+
+constexpr size_t kMostFrames = 64;
+
+std::string demangled(const std::string& name) {
+  int status = 0;
+  const std::unique_ptr<char, decltype(&std::free)> text(abi::__cxa_demangle(name.c_str(), nullptr, nullptr, &status),
+                                                         &std::free);
+  return status == 0 && text ? text.get() : name;
+}
+
+// The dynamic loader knows exported functions only; a program exports none.
+std::string symbol_from_file(const std::string& module, uint64_t offset) {
+  static std::mutex mutex;
+  static std::map<std::string, std::optional<ElfSymbols>> read;
+  const std::lock_guard lock(mutex);
+  auto it = read.find(module);
+  if (it == read.end()) {
+    Result<ElfSymbols> symbols = ElfSymbols::read(module);
+    it = read.emplace(module, symbols.ok() ? std::optional(std::move(symbols).value()) : std::nullopt).first;
+  }
+  return it->second ? it->second->function_at(offset) : std::string{};
+}
+
+// "void torch::f<int>(int)" and "torch::f(int)" -> "torch::f..."
+std::string_view without_return_type(std::string_view function) {
+  int depth = 0;
+  size_t begin = 0;
+  for (size_t i = 0; i < function.size(); ++i) {
+    const char c = function[i];
+    if (c == '<') ++depth;
+    if (c == '>' && depth > 0) --depth;
+    if (depth == 0 && c == '(') break;
+    if (depth == 0 && c == ' ') begin = i + 1;
+  }
+  return function.substr(begin);
+}
+
+}  // namespace
+
+std::string Frame::text() const {
+  std::ostringstream out;
+  if (!function.empty()) out << function << " (";
+  out << std::filesystem::path(module).filename().string() << "+0x" << std::hex << offset;
+  if (!function.empty()) out << ')';
+  return out.str();
+}
+
+size_t capture_stack(std::span<void*> out, size_t skip) noexcept {
+  std::array<void*, kMostFrames> all;
+  const auto found = static_cast<size_t>(std::max(0, backtrace(all.data(), static_cast<int>(all.size()))));
+  const size_t first = std::min(found, skip + 1);
+  const size_t count = std::min(found - first, out.size());
+  std::copy_n(all.begin() + static_cast<ptrdiff_t>(first), count, out.begin());
+  return count;
+}
+
+Frame describe_frame(const void* return_address) {
+  Frame frame;
+  // The call is before the address it returns to, which may already be of the next function.
+  const void* call = static_cast<const char*>(return_address) - 1;
+  Dl_info info = {};
+  link_map* map = nullptr;
+  if (dladdr1(call, &info, reinterpret_cast<void**>(&map), RTLD_DL_LINKMAP) == 0 || map == nullptr) {
+    frame.offset = reinterpret_cast<uintptr_t>(call);
+    return frame;
+  }
+  const bool program = map->l_name == nullptr || *map->l_name == '\0';
+  std::error_code ignored;
+  frame.module = program ? std::filesystem::read_symlink("/proc/self/exe", ignored).string() : map->l_name;
+  frame.offset = reinterpret_cast<uintptr_t>(call) - map->l_addr;
+  const std::string symbol = info.dli_sname != nullptr
+                                 ? info.dli_sname
+                                 : symbol_from_file(program ? "/proc/self/exe" : frame.module, frame.offset);
+  if (!symbol.empty()) frame.function = demangled(symbol);
+  return frame;
+}
+
+bool is_of_libraries(const Frame& frame) {
+  static constexpr std::array<std::string_view, 12> kModules = {"libtorch", "libc10",     "libgomp",  "libstdc++",
+                                                                "libc.so",  "libpthread", "ld-linux", "libm.so",
+                                                                "libgcc_s", "libtrireme", "libcuda",  "libmkl"};
+  static constexpr std::array<std::string_view, 8> kNamespaces = {
+      "torch::", "at::", "c10::", "c10d::", "trireme::", "std::", "__gnu_cxx::", "caffe2::"};
+  const std::string module = std::filesystem::path(frame.module).filename().string();
+  if (std::any_of(kModules.begin(), kModules.end(), [&](std::string_view name) { return module.starts_with(name); }))
+    return true;
+  const std::string_view name = without_return_type(frame.function);
+  return std::any_of(kNamespaces.begin(), kNamespaces.end(),
+                     [&](std::string_view space) { return name.starts_with(space); });
+}
+
+size_t user_frame(std::span<void* const> stack) {
+  for (size_t i = 0; i < stack.size(); ++i) {
+    if (!is_of_libraries(describe_frame(stack[i]))) return i;
+  }
+  return 0;
+}
+
+}  // namespace trireme::memory
