@@ -15,7 +15,7 @@ _trireme() {
     --seq-len --micro-batch --zero --precision --software --like --help"
   local doctor_flags="--from --hostfile --host-limit --links --ranks --json --help"
   local bench_flags="--ranks --json --repetitions --op --bytes --model --gradients --set --batch --help"
-  local trace_flags="--json --html --steps --peak-tflops --output --limit-mb --gzip --help"
+  local trace_flags="--json --html --steps --peak-tflops --output --limit-mb --format --gzip --help"
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
     # Programs named trireme-X, beside trireme or in PATH, are commands as well.

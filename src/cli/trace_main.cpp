@@ -24,6 +24,7 @@ struct Flags {
   std::vector<std::string> paths;
   std::string output;
   std::string html;
+  std::string format = "chrome";
   bool json = false;
   bool steps = false;
   bool gzip = false;
@@ -70,8 +71,16 @@ int merge(const Flags& flags) {
   return 0;
 }
 
-int export_chrome(const Flags& flags) {
-  const trace::ExportResult result = trace::export_run(flags.paths.front(), flags.output, flags.gzip);
+int export_traces(const Flags& flags) {
+  const trace::ExportFormat format = flags.format == "chrome"            ? trace::ExportFormat::kChrome
+                                     : flags.format == "flight-recorder" ? trace::ExportFormat::kFlightRecorder
+                                                                         : trace::ExportFormat::kFlightRecorderJson;
+  if (flags.gzip && format != trace::ExportFormat::kChrome) {
+    throw Error(
+        ErrorKind::kConfig,
+        "[cli.trace] --gzip goes with --format chrome; readers of flight-recorder dumps take them as they are.");
+  }
+  const trace::ExportResult result = trace::export_run(flags.paths.front(), flags.output, format, flags.gzip);
   for (const std::string& file : result.files) std::printf("%s\n", file.c_str());
   for (const std::string& notice : result.notices) std::fprintf(stderr, "note: %s\n", printable(notice).c_str());
   return 0;
@@ -113,12 +122,20 @@ int run(int argc, char** argv) {
           "largest file, uncompressed; more is written as slices of time FILE.1, FILE.2, ... Default 500, 0: no limit")
       ->check(whole_number(0, 1'000'000));
   merging->add_flag("--json", flags.json, "the result for programs");
-  CLI::App* exporting = app.add_subcommand("export", "the collective traces of a run folder as Chrome traces");
+  CLI::App* exporting =
+      app.add_subcommand("export", "the collective traces of a run folder in forms that other programs read");
   exporting->add_option("run_dir", flags.paths, "the run folder of a job")
       ->required()
       ->expected(1)
       ->type_name("RUN_DIR");
-  exporting->add_option("-o,--output", flags.output, "folder to write rankN.json into")->required()->type_name("DIR");
+  exporting->add_option("-o,--output", flags.output, "folder to write a file for each rank into")
+      ->required()
+      ->type_name("DIR");
+  exporting
+      ->add_option("--format", flags.format,
+                   "chrome (Perfetto, TensorBoard), flight-recorder (a pickle for PyTorch's fr_trace), "
+                   "flight-recorder-json. Default chrome")
+      ->check(CLI::IsMember({"chrome", "flight-recorder", "flight-recorder-json"}));
   exporting->add_flag("--gzip", flags.gzip, "write rankN.json.gz");
   try {
     app.parse(argc, argv);
@@ -127,7 +144,7 @@ int run(int argc, char** argv) {
     throw_flag_error(app, error, "trace", kCommand);
   }
   if (reporting->parsed()) return report(flags);
-  return merging->parsed() ? merge(flags) : export_chrome(flags);
+  return merging->parsed() ? merge(flags) : export_traces(flags);
 }
 
 }  // namespace

@@ -3,9 +3,11 @@
 #include <filesystem>
 
 #include "base/json.h"
+#include "base/replace_file.h"
 #include "base/str.h"
 #include "comm/transport/call_info.h"
 #include "profile/chrome_trace.h"
+#include "trace/flight_recorder_dump.h"
 #include "trace/merge.h"
 #include "trace/output_file.h"
 #include "trireme/base/error.h"
@@ -15,29 +17,6 @@ namespace {
 
 /// The fields of a damaged file may hold anything; sums of two such times must not overflow.
 constexpr uint64_t kLatest = INT64_MAX / 4;
-
-/// PyTorch's names of types in the arguments of collectives.
-const char* torch_dtype(comm::DType dtype) {
-  switch (dtype) {
-    case comm::DType::kF16:
-      return "Half";
-    case comm::DType::kBF16:
-      return "BFloat16";
-    case comm::DType::kF32:
-      return "Float";
-    case comm::DType::kF64:
-      return "Double";
-    case comm::DType::kI32:
-      return "Int";
-    case comm::DType::kI64:
-      return "Long";
-    case comm::DType::kU8:
-      return "Byte";
-    case comm::DType::kBool:
-      return "Bool";
-  }
-  return "";
-}
 
 std::string args_of(const profile::TraceRecord& record, const profile::TraceSnapshot& snapshot,
                     const std::string& group, const std::vector<int>& ranks) {
@@ -51,8 +30,8 @@ std::string args_of(const profile::TraceRecord& record, const profile::TraceSnap
                                                             : elements;
   std::string args =
       str("\"Collective name\": \"", comm::to_string(op), "\", \"Seq\": ", record.call, ", \"Step\": ", record.step);
-  args += str(", \"In msg nelems\": ", elements, ", \"Out msg nelems\": ", out, ", \"dtype\": \"", torch_dtype(dtype),
-              "\"");
+  args += str(", \"In msg nelems\": ", elements, ", \"Out msg nelems\": ", out, ", \"dtype\": \"",
+              comm::torch_name(dtype), "\"");
   args += str(", \"Process Group Name\": ", json_quote(group), ", \"Group size\": ", ranks.size());
   args += str(", \"Process Group Ranks\": \"[", join(ranks), "]\", \"Rank\": ", snapshot.rank);
   const auto root = static_cast<size_t>(record.root);
@@ -119,7 +98,7 @@ void write_chrome_trace(const profile::TraceSnapshot& snapshot, const std::strin
   file.finish();
 }
 
-ExportResult export_run(const std::string& run_dir, const std::string& out_dir, bool gzip) {
+ExportResult export_run(const std::string& run_dir, const std::string& out_dir, ExportFormat format, bool gzip) {
   namespace fs = std::filesystem;
   ExportResult result;
   std::error_code error;
@@ -142,8 +121,16 @@ ExportResult export_run(const std::string& run_dir, const std::string& out_dir, 
       result.notices.push_back(snapshot.reason());
       continue;
     }
-    const std::string out = str(out_dir, "/rank", snapshot.value().rank, gzip ? ".json.gz" : ".json");
-    write_chrome_trace(snapshot.value(), out);
+    std::string out = str(out_dir, "/rank", snapshot.value().rank);
+    if (format == ExportFormat::kChrome) {
+      out += gzip ? ".json.gz" : ".json";
+      write_chrome_trace(snapshot.value(), out);
+    } else if (format == ExportFormat::kFlightRecorder) {
+      replace_file(out, flight_recorder_pickle(snapshot.value()), "trace.export");
+    } else {
+      out += ".json";
+      replace_file(out, flight_recorder_json(snapshot.value()), "trace.export");
+    }
     result.files.push_back(out);
   }
   if (result.files.empty())

@@ -44,7 +44,14 @@ struct ExportResult {
   std::vector<std::string> notices;
 };
 
-/// Every trace/rankN.trace of a run folder, as OUT_DIR/rankN.json (.gz with `gzip`). Throws kIo.
-[[nodiscard]] ExportResult export_run(const std::string& run_dir, const std::string& out_dir, bool gzip);
+enum class ExportFormat {
+  kChrome,              ///< OUT_DIR/rankN.json, with `gzip` rankN.json.gz
+  kFlightRecorder,      ///< OUT_DIR/rankN: a pickle, under the names that PyTorch's fr_trace looks for
+  kFlightRecorderJson,  ///< OUT_DIR/rankN.json
+};
+
+/// Every trace/rankN.trace of a run folder. Throws kIo.
+[[nodiscard]] ExportResult export_run(const std::string& run_dir, const std::string& out_dir, ExportFormat format,
+                                      bool gzip);
 
 }  // namespace trireme::trace

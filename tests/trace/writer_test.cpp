@@ -125,7 +125,7 @@ TEST(Export, ReadsBackAsItself) {
       if (call < 6 || rank == 0) trace->finished(token, true);  // rank 1 hangs in its last call
     }
   }
-  const ExportResult exported = export_run(dir.path(), dir / "out", true);
+  const ExportResult exported = export_run(dir.path(), dir / "out", ExportFormat::kChrome, true);
   ASSERT_EQ(exported.files, (std::vector<std::string>{dir / "out/rank0.json.gz", dir / "out/rank1.json.gz"}));
   for (int rank = 0; rank < 2; ++rank) {
     const Timeline ring = load_timeline(dir / ("trace/rank" + std::to_string(rank) + ".trace"));

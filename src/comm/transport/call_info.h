@@ -25,8 +25,10 @@ enum class OpKind : uint8_t {
   kRecv,
 };
 
-[[nodiscard]] size_t size_of(DType dtype) noexcept;                  ///< bytes of one element
-[[nodiscard]] std::string_view to_string(DType dtype) noexcept;      ///< "f32"
+[[nodiscard]] size_t size_of(DType dtype) noexcept;              ///< bytes of one element
+[[nodiscard]] std::string_view to_string(DType dtype) noexcept;  ///< "f32"
+[[nodiscard]] std::string_view torch_name(
+    DType dtype) noexcept;  ///< "Float", as c10::toString has it; "Undefined" for a damaged code
 [[nodiscard]] std::string_view to_string(ReduceKind kind) noexcept;  ///< "sum"
 [[nodiscard]] std::string_view to_string(OpKind op) noexcept;        ///< "all_reduce"
 

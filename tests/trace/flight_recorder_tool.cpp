@@ -12,7 +12,7 @@
 
 #include "base/str.h"
 #include "comm/transport/call_info.h"
-#include "diagnose/flight_recorder_dump.h"
+#include "trace/flight_recorder_dump.h"
 
 namespace {
 
@@ -76,8 +76,8 @@ int main(int argc, char** argv) {
   for (int rank = 0; rank < kRanks; ++rank) {
     const TraceSnapshot trace = trace_of(argv[1], rank);
     std::ofstream(folder / trireme::str("dump_", rank), std::ios::binary)
-        << trireme::diagnose::flight_recorder_pickle(trace);
-    std::ofstream(folder / trireme::str("json_", rank)) << trireme::diagnose::flight_recorder_json(trace);
+        << trireme::trace::flight_recorder_pickle(trace);
+    std::ofstream(folder / trireme::str("json_", rank)) << trireme::trace::flight_recorder_json(trace);
   }
   return 0;
 }

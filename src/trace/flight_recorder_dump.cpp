@@ -1,4 +1,4 @@
-#include "diagnose/flight_recorder_dump.h"
+#include "trace/flight_recorder_dump.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
@@ -9,7 +9,7 @@
 #include "base/str.h"
 #include "comm/transport/call_info.h"
 
-namespace trireme::diagnose {
+namespace trireme::trace {
 namespace {
 
 using Json = nlohmann::ordered_json;
@@ -20,29 +20,6 @@ using profile::TraceRecord;
 
 /// The first version whose readers match collectives inside a coalesced group; fr_trace 2.13 writes and expects it.
 constexpr const char* kVersion = "2.10";
-
-// c10::toString's names.
-const char* scalar_type(uint8_t dtype) {
-  switch (static_cast<DType>(dtype)) {
-    case DType::kF16:
-      return "Half";
-    case DType::kBF16:
-      return "BFloat16";
-    case DType::kF32:
-      return "Float";
-    case DType::kF64:
-      return "Double";
-    case DType::kI32:
-      return "Int";
-    case DType::kI64:
-      return "Long";
-    case DType::kU8:
-      return "Byte";
-    case DType::kBool:
-      return "Bool";
-  }
-  return "Undefined";
-}
 
 bool is_point_to_point(uint8_t op) {
   return static_cast<OpKind>(op) == OpKind::kSend || static_cast<OpKind>(op) == OpKind::kRecv;
@@ -133,9 +110,9 @@ Json document_of(const profile::TraceSnapshot& trace) {
                   {"profiling_name", "gloo:" + operation(record, static_cast<int>(mine - ranks.begin()))},
                   {"time_created_ns", wall(record.queued_ns)},
                   {"input_sizes", {dims_in(record)}},
-                  {"input_dtypes", {scalar_type(record.dtype)}},
+                  {"input_dtypes", {comm::torch_name(static_cast<DType>(record.dtype))}},
                   {"output_sizes", {dims_out(record, group_size)}},
-                  {"output_dtypes", {scalar_type(record.dtype)}},
+                  {"output_dtypes", {comm::torch_name(static_cast<DType>(record.dtype))}},
                   {"state", state_of(record)},
                   {"time_discovered_started_ns", wall(record.started_ns)},
                   {"time_discovered_completed_ns", finished ? wall(record.finished_ns) : Json(nullptr)},
@@ -198,4 +175,4 @@ std::string flight_recorder_json(const profile::TraceSnapshot& trace) {
   return document_of(trace).dump(1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
-}  // namespace trireme::diagnose
+}  // namespace trireme::trace

@@ -5,7 +5,7 @@
 
 #include "profile/collective_trace.h"
 
-namespace trireme::diagnose {
+namespace trireme::trace {
 
 /// What a dump of the flight recorder holds, version 2.10 (torch 2.13): `entries`, `pg_config`, `version`. Format: torch's
 /// c10d/FlightRecorder.hpp and torch/distributed/flight_recorder.
@@ -19,4 +19,4 @@ namespace trireme::diagnose {
 /// The same as JSON, as torch's `_dump_nccl_trace_json` has it.
 [[nodiscard]] std::string flight_recorder_json(const profile::TraceSnapshot& trace);
 
-}  // namespace trireme::diagnose
+}  // namespace trireme::trace
