@@ -111,11 +111,14 @@ int cmd_doctor(const std::vector<std::string>& args) {
   const diagnose::Report report = examine(*request);
   print(*request, report);
   if (report.has_errors()) return kFaultFound;
-  // Files of which nothing was understood are no all-clear.
-  const bool nothing_read =
-      !request->from.empty() && std::all_of(report.files.begin(), report.files.end(),
-                                            [](const diagnose::FileNote& file) { return file.kinds.empty(); });
-  return nothing_read ? exit_code(ErrorKind::kIo) : 0;
+  if (request->from.empty()) return 0;
+  // Files that are not there, or of which nothing was understood, are no all-clear.
+  const bool missing = std::any_of(request->from.begin(), request->from.end(), [](const std::string& path) {
+    return path != "-" && access(path.c_str(), R_OK) != 0;
+  });
+  const bool nothing_read = std::all_of(report.files.begin(), report.files.end(),
+                                        [](const diagnose::FileNote& file) { return file.kinds.empty(); });
+  return missing || nothing_read ? exit_code(ErrorKind::kIo) : 0;
 }
 
 }  // namespace trireme::cli

@@ -1,6 +1,5 @@
 #include "base/str.h"
 #include "diagnose/ib_ports.h"
-#include "diagnose/needles.h"
 #include "diagnose/scan.h"
 
 namespace trireme::diagnose {
@@ -12,6 +11,10 @@ constexpr int64_t kLongestDevice = 400;  // lines of ibv_devinfo -v
 class IbPortsReader : public LineReader {
  public:
   [[nodiscard]] const char* kind() const override { return "InfiniBand ports"; }
+  [[nodiscard]] std::vector<std::string_view> keywords() const override {
+    return {"CA '", "hca_id:", "nfiniband device '", "ibpanic", "IB device"};
+  }
+  [[nodiscard]] bool wants_next() const override { return !device_.empty(); }
   void begin_file(const std::string& file) override {
     file_ = file;
     seen_ = false;
@@ -21,10 +24,7 @@ class IbPortsReader : public LineReader {
   [[nodiscard]] bool end_file() override { return seen_; }
 
   void line(const Line& line) override {
-    static const Needles kStarts{"CA '", "hca_id:", "nfiniband device '", "ibpanic", "IB device"};
-    if (kStarts.in(line.text)) {
-      if (start(line)) return;
-    }
+    if (start(line)) return;
     if (device_.empty()) return;
     if (line.number - device_line_ > kLongestDevice) {
       device_.clear();

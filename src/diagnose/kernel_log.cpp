@@ -5,7 +5,6 @@
 #include <map>
 
 #include "base/str.h"
-#include "diagnose/needles.h"
 #include "diagnose/scan.h"
 #include "diagnose/xid.h"
 
@@ -13,31 +12,6 @@ namespace trireme::diagnose {
 namespace {
 
 constexpr size_t kMostGroups = 4096;
-
-const Needles& kernel_words() {
-  static const Needles words{"NVRM",
-                             "SXid",
-                             "NVSwitch",
-                             "segfault at ",
-                             "general protection",
-                             "trap invalid opcode",
-                             "oom-kill",
-                             "Out of memory: K",
-                             "out of memory: K",
-                             "PCIe Bus Error",
-                             "AER: ",
-                             "blocked for more than",
-                             "soft lockup",
-                             "hard LOCKUP",
-                             "Hardware Error",
-                             "mlx5_core",
-                             "amdgpu",
-                             "not responding",
-                             "EDAC MC",
-                             "I/O error",
-                             "I/O timeout"};
-  return words;
-}
 
 /// One kind of fault at one device or program, however often it is told.
 struct Group {
@@ -48,6 +22,29 @@ struct Group {
 class KernelLogReader : public LineReader {
  public:
   [[nodiscard]] const char* kind() const override { return "kernel log"; }
+  [[nodiscard]] std::vector<std::string_view> keywords() const override {
+    return {"NVRM",
+            "SXid",
+            "NVSwitch",
+            "segfault at ",
+            "general protection",
+            "trap invalid opcode",
+            "oom-kill",
+            "Out of memory: K",
+            "out of memory: K",
+            "PCIe Bus Error",
+            "AER: ",
+            "blocked for more than",
+            "soft lockup",
+            "hard LOCKUP",
+            "Hardware Error",
+            "mlx5_core",
+            "amdgpu",
+            "not responding",
+            "EDAC MC",
+            "I/O error",
+            "I/O timeout"};
+  }
   void begin_file(const std::string& file) override {
     file_ = file;
     seen_ = false;
@@ -55,7 +52,6 @@ class KernelLogReader : public LineReader {
   [[nodiscard]] bool end_file() override { return seen_; }
 
   void line(const Line& line) override {
-    if (!kernel_words().in(line.text)) return;
     line_ = &line;
     const std::string_view text = line.text;
     if (xid(text) || nvswitch(text) || nvrm(text) || crash(text) || oom(text) || pcie(text) || stuck(text) ||

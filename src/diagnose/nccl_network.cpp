@@ -51,6 +51,7 @@ bool is_local_interface(std::string_view name) {
 class NcclNetworkReader : public LineReader {
  public:
   [[nodiscard]] const char* kind() const override { return "NCCL log"; }
+  [[nodiscard]] std::vector<std::string_view> keywords() const override { return {"NCCL ", "#  Rank"}; }
   void begin_file(const std::string& file) override {
     file_ = file;
     seen_ = false;

@@ -4,7 +4,6 @@
 #include <map>
 
 #include "base/str.h"
-#include "diagnose/needles.h"
 #include "diagnose/scan.h"
 
 namespace trireme::diagnose {
@@ -70,29 +69,28 @@ struct GpuLinks {
   Evidence evidence;
 };
 
-const Needles& smi_words() {
-  static const Needles words{"NVIDIA-SMI",
-                             "Driver Version",
-                             "CUDA Version",
-                             "NVML",
-                             "GPU",
-                             "command line argument",
-                             "Invalid combination",
-                             "Failed to process command",
-                             "No devices were found",
-                             "Unable to determine",
-                             "nvidia-smi",
-                             " Link ",
-                             "\tLink ",
-                             "ERR!",
-                             "NVIDIA driver",
-                             "is not recognized"};
-  return words;
-}
-
 class NvidiaSmiReader : public LineReader {
  public:
   [[nodiscard]] const char* kind() const override { return "nvidia-smi"; }
+  [[nodiscard]] std::vector<std::string_view> keywords() const override {
+    return {"NVIDIA-SMI",
+            "Driver Version",
+            "CUDA Version",
+            "NVML",
+            "GPU",
+            "command line argument",
+            "Invalid combination",
+            "Failed to process command",
+            "No devices were found",
+            "Unable to determine",
+            "nvidia-smi",
+            " Link ",
+            "\tLink ",
+            "ERR!",
+            "NVIDIA driver",
+            "is not recognized"};
+  }
+  [[nodiscard]] bool wants_next() const override { return details_; }
   void begin_file(const std::string& file) override {
     file_ = file;
     seen_ = false;
@@ -105,7 +103,6 @@ class NvidiaSmiReader : public LineReader {
   void line(const Line& line) override {
     line_ = &line;
     if (details_) detail(line.text);
-    if (!smi_words().in(line.text)) return;
     refusal(line.text);
     version(line.text);
     link(line.text);

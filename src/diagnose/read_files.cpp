@@ -11,6 +11,7 @@
 #include "base/fd.h"
 #include "base/str.h"
 #include "diagnose/reader.h"
+#include "diagnose/word_index.h"
 #include "trireme/base/error.h"
 
 namespace trireme::diagnose {
@@ -61,6 +62,34 @@ std::string not_text(std::string_view head) {
   return {};
 }
 
+/// Purpose  Gives each line to those readers that care for it.
+class Dispatch {
+ public:
+  explicit Dispatch(Readers& readers) : readers_(readers.lines) {
+    for (size_t i = 0; i < readers_.size(); ++i) {
+      const std::vector<std::string_view> words = readers_[i]->keywords();
+      // A reader beyond the index's 64 sees every line, as one without words.
+      if (words.empty() || i >= kMostIndexed) continue;
+      for (const std::string_view word : words) index_->add(word, static_cast<unsigned>(i));
+      by_words_ |= uint64_t{1} << i;
+    }
+  }
+
+  void line(const Line& line) {
+    const uint64_t found = by_words_ == 0 ? 0 : index_->owners_in(line.text, by_words_);
+    for (size_t i = 0; i < readers_.size(); ++i) {
+      const bool indexed = i < kMostIndexed && (by_words_ >> i & 1) != 0;
+      if (!indexed || (found >> i & 1) != 0 || readers_[i]->wants_next()) readers_[i]->line(line);
+    }
+  }
+
+ private:
+  static constexpr size_t kMostIndexed = 64;
+  std::vector<std::unique_ptr<LineReader>>& readers_;
+  std::unique_ptr<WordIndex> index_ = std::make_unique<WordIndex>();
+  uint64_t by_words_ = 0;
+};
+
 class OneFile {
  public:
   OneFile(Readers& readers, Report& report, std::string file) : readers_(readers), report_(report) {
@@ -109,10 +138,11 @@ class OneFile {
   template <typename ReadAll>
   void text(const ReadAll& read_all) {
     for (auto& reader : readers_.lines) reader->begin_file(note_.file);
+    Dispatch dispatch(readers_);
     LinesRead read;
     try {
       read = read_all([&](const Line& line) {
-        for (auto& reader : readers_.lines) reader->line(line);
+        dispatch.line(line);
         return true;
       });
     } catch (const Error& error) {

@@ -23,7 +23,11 @@ class LineReader {
   [[nodiscard]] virtual const char* kind() const = 0;
   /// Before the lines of a file. `file` is how evidence names it.
   virtual void begin_file(const std::string& file) = 0;
-  /// Must be quick for lines it does not know: a search for one word.
+  /// A line matters to this reader only if one of these words is in it; none: every line does. At least two bytes each, literals. Of logs of
+  /// gigabytes a reader with words sees next to nothing, one without sees all of it.
+  [[nodiscard]] virtual std::vector<std::string_view> keywords() const { return {}; }
+  /// The next line matters whatever is in it: this one began a table, say.
+  [[nodiscard]] virtual bool wants_next() const { return false; }
   virtual void line(const Line& line) = 0;
   /// After them: whether the file was of its kind, at least in part.
   [[nodiscard]] virtual bool end_file() = 0;

@@ -116,6 +116,8 @@ struct Table {
 class TopologyReader : public LineReader {
  public:
   [[nodiscard]] const char* kind() const override { return "GPU topology"; }
+  [[nodiscard]] std::vector<std::string_view> keywords() const override { return {"GPU", "Numa Nodes", " TABLE:"}; }
+  [[nodiscard]] bool wants_next() const override { return table_.has_value() || !section_.empty(); }
   void begin_file(const std::string& file) override {
     file_ = file;
     found_ = false;

@@ -83,7 +83,7 @@ expect("its topology", report["facts"]["topology"]["links"] == [["X", "NV18"], [
 (root / "escape.log").write_text("[1.0] NVRM: Xid (PCI:0000:3b:00): 79, \x1b]0;owned\x07\x1b[31m\n")
 (root / "prose.txt").write_text("nothing of interest\n")
 for files, code, words in [(["ok.txt"], 0, "2 GPUs, NV4 between all"), (["ok.txt", "bad.log"], 3, "bad.log:1:"), (["prose.txt"], 1, "nothing that is known"),
-                           (["missing.txt"], 1, "No such file"), (["escape.log"], 3, "fallen off")]:
+                           (["missing.txt"], 1, "No such file"), (["ok.txt", "missing.txt"], 1, "NV4 between all"), (["escape.log"], 3, "fallen off")]:
     done = run("--from", *files)
     expect(f"--from {files}: exit {done.returncode}, {done.stdout}{done.stderr}", done.returncode == code and words in done.stdout)
     expect(f"--from {files}: control characters", not any(ord(c) < 32 and c != "\n" for c in done.stdout))
