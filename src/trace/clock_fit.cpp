@@ -156,7 +156,12 @@ int64_t aligned_time(const ClockFit& fit, int64_t time_ns) {
   if (fit.offset_ns == 0 && fit.drift == 0) return time_ns;
   // Samples are at the others' times, so the drift counts from there too.
   const double since = (static_cast<double>(time_ns - fit.origin_ns) - fit.offset_ns) / (1 + fit.drift);
-  return time_ns - static_cast<int64_t>(std::llround(fit.offset_ns + fit.drift * since));
+  // Of damaged files offsets may be absurd; what is aligned stays within what can be subtracted.
+  constexpr int64_t kLatest = INT64_MAX / 2;
+  int64_t aligned = 0;
+  const int64_t by = std::llround(std::clamp(fit.offset_ns + fit.drift * since, -9e18, 9e18));
+  if (__builtin_sub_overflow(time_ns, by, &aligned)) return by > 0 ? -kLatest : kLatest;
+  return std::clamp(aligned, -kLatest, kLatest);
 }
 
 std::vector<ClockFit> fit_clocks(const std::vector<Timeline>& timelines, const std::vector<Match>& matches) {

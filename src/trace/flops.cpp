@@ -1,5 +1,6 @@
 #include "trace/flops.h"
 
+#include <algorithm>
 #include <array>
 #include <charconv>
 #include <vector>
@@ -41,11 +42,18 @@ Dims numbers_of(std::string_view text) {
   return numbers;
 }
 
+/// Products of two such numbers do not overflow.
+bool plausible(const Dims& dims) {
+  constexpr int64_t kMost = int64_t{1} << 30;
+  return std::all_of(dims.begin(), dims.end(), [](int64_t dim) { return dim >= 0 && dim <= kMost; });
+}
+
 /// One value for each spatial dim; PyTorch lets one stand for all.
 std::optional<int64_t> setting(const OperatorArgs& args, size_t index, size_t dim) {
   if (args.concrete.size() <= index) return std::nullopt;
   const Dims numbers = numbers_of(args.concrete[index]);
   if (numbers.empty()) return std::nullopt;
+  if (!plausible(numbers)) return std::nullopt;
   return numbers.size() == 1 ? numbers[0] : dim < numbers.size() ? std::optional(numbers[dim]) : std::nullopt;
 }
 
@@ -60,7 +68,7 @@ std::optional<double> convolution(const OperatorArgs& args, const ConvolutionArg
   if (args.dims.size() <= std::max(at.input, at.weight) || args.concrete.size() <= at.stride + 3) return std::nullopt;
   const Dims& input = args.dims[at.input];
   const Dims& weight = args.dims[at.weight];
-  if (input.size() < 3 || weight.size() != input.size()) return std::nullopt;
+  if (input.size() < 3 || weight.size() != input.size() || !plausible(input) || !plausible(weight)) return std::nullopt;
   const bool transposed = args.concrete[at.stride + 3] == "True";
   // Each weight is used once for every output position (transposed: for every input position) of every sample.
   double positions = static_cast<double>(input[0]);

@@ -51,7 +51,7 @@ int64_t base_of(const SplitNotes& notes) {
   const json base = header_value(notes, "baseTimeNanoseconds");
   if (!base.is_number_integer()) return 0;
   const auto ns = base.get<int64_t>();
-  return ns > 0 && ns < INT64_MAX / 2 ? ns : 0;
+  return ns > 0 && ns < INT64_MAX / 4 ? ns : 0;
 }
 
 void shift(Timeline& timeline, int64_t by) {

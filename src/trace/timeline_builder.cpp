@@ -41,13 +41,14 @@ std::vector<int> ranks_of(std::string_view text, int64_t size) {
   return ranks;
 }
 
+/// Times beyond +-73 years around 1970, and the base that is added to them, would overflow when two are subtracted.
+constexpr int64_t kLatest = INT64_MAX / 4;
+bool sane(int64_t ns) { return ns > -kLatest && ns < kLatest; }
+
 int64_t plus(int64_t start_ns, int64_t duration_ns) {
   int64_t end = 0;
-  return __builtin_add_overflow(start_ns, duration_ns, &end) ? INT64_MAX / 2 : end;
+  return __builtin_add_overflow(start_ns, duration_ns, &end) ? kLatest : std::min(end, kLatest);
 }
-
-/// Times far outside of any clock would overflow differences: +-146 years around 1970.
-bool sane(int64_t ns) { return ns > INT64_MIN / 2 && ns < INT64_MAX / 2; }
 
 }  // namespace
 
