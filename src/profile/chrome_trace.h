@@ -1,4 +1,4 @@
-// Writing Chrome traces, which Perfetto, chrome://tracing and TensorBoard open. docs/formats.md shows a whole file.
+// Writing Chrome traces, which Perfetto and chrome://tracing open. docs/formats.md shows a whole file.
 //
 // One event a line, handed on in whole lines: a writer that is killed leaves whole events and at most one torn line, which `trireme trace` reads.
 #pragma once

@@ -67,11 +67,16 @@ def events_of_step(rank, step, ranks, late, clock, at, external):
     yield event("user_annotation", "enumerate(DataLoader)#_MultiProcessingDataLoaderIter.__next__", 4000 + rank, 4000 + rank, 0, data)
     yield event("cpu_op", "aten::mm", 4000 + rank, 4000 + rank, data, 5,
                 '"Input type": ["float", "float"], "Input Dims": [[1024, 512], [512, 256]], "Concrete Inputs": ["", ""], ')
+    launches = [(data + i * (KERNEL + PAUSE), external * 100 + i) for i in range(KERNELS)] + [(data + COMM_AFTER, external * 100 + 50), (end, external * 100 + 51)]
+    for begin, correlation in launches:
+        yield event("cuda_runtime", "cudaLaunchKernel", 4000 + rank, 4000 + rank, begin - 1, 1, f'"cbid": 211, "correlation": {correlation}, ')
     for i in range(KERNELS):
-        yield event("kernel", "void cutlass::Kernel2<sm80_gemm>", 0, 7, data + i * (KERNEL + PAUSE), KERNEL, '"device": 0, "stream": 7, "correlation": 1, ')
+        yield event("kernel", "void cutlass::Kernel2<sm80_gemm>", 0, 7, data + i * (KERNEL + PAUSE), KERNEL,
+                    f'"device": 0, "stream": 7, "correlation": {external * 100 + i}, ')
     yield event("kernel", "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<4096ul>)", 0, 20, data + COMM_AFTER, end - data - COMM_AFTER,
-                comm_args + ", ")
-    yield event("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 0, 7, end, COPY, '"device": 0, "stream": 7, "bytes": 1024, ')
+                f'"device": 0, "stream": 20, "correlation": {external * 100 + 50}, {comm_args}, ')
+    yield event("gpu_memcpy", "Memcpy DtoD (Device -> Device)", 0, 7, end, COPY,
+                f'"device": 0, "stream": 7, "correlation": {external * 100 + 51}, "bytes": 1024, ')
 
 
 def filler(rank, at, clock, count, external):
