@@ -4,6 +4,8 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <map>
+#include <optional>
 
 #include "base/env.h"
 #include "base/str.h"
@@ -92,11 +94,26 @@ diagnose::Report examine(const Request& request) {
   return examine_host(options);
 }
 
-void print(const Request& request, const diagnose::Report& report) {
+/// Of many hosts: what is well as one row for each of them, so that the rest is seen. JSON has all.
+void sum_up_hosts(diagnose::Report& report) {
+  using State = diagnose::Check::State;
+  std::map<std::string, int> well;
+  for (const diagnose::Check& check : report.checks) {
+    if (check.state == State::kOk && !check.host.empty()) ++well[check.host];
+  }
+  std::erase_if(report.checks,
+                [](const diagnose::Check& check) { return check.state == State::kOk && !check.host.empty(); });
+  std::vector<diagnose::Check> rows;
+  for (const auto& [host, count] : well) rows.push_back({"all else", State::kOk, str(count, " checks are well"), host});
+  report.checks.insert(report.checks.begin(), rows.begin(), rows.end());
+}
+
+void print(const Request& request, diagnose::Report report) {
   if (request.json) {
     std::puts(to_json(report).c_str());
     return;
   }
+  if (!request.hostfile.empty()) sum_up_hosts(report);
   diagnose::TextOptions options;
   options.nothing = request.from.empty() ? "Nothing wrong was found." : "Nothing wrong was found in these files.";
   options.colour = isatty(STDOUT_FILENO) == 1 && env_value("NO_COLOR") == nullptr;

@@ -134,8 +134,10 @@ LinkMeasure measure_all_reduce(const Library& cuda, const Library& nccl, const s
     const Clock::time_point start = Clock::now();
     nccl.call("ncclGroupStart");
     for (size_t i = 0; i < gpus.size(); ++i) {
-      nccl.call("ncclAllReduce", reinterpret_cast<const void*>(gpus[i].in), reinterpret_cast<void*>(gpus[i].out), count,
-                kFloat, kSum, comms[i], gpus[i].stream);
+      // CUDA's addresses are numbers in one library and pointers in the other.
+      const void* in = reinterpret_cast<const void*>(gpus[i].in);  // NOLINT(performance-no-int-to-ptr)
+      void* out = reinterpret_cast<void*>(gpus[i].out);            // NOLINT(performance-no-int-to-ptr)
+      nccl.call("ncclAllReduce", in, out, count, kFloat, kSum, comms[i], gpus[i].stream);
     }
     nccl.call("ncclGroupEnd");
     for (const Gpu& gpu : gpus) {
@@ -147,7 +149,8 @@ LinkMeasure measure_all_reduce(const Library& cuda, const Library& nccl, const s
   LinkMeasure measure;
   measure.kind = "GPU all-reduce";
   measure.to = n - 1;
-  const auto want = static_cast<float>(n * (n + 1) / 2);
+  const int sum = n * (n + 1) / 2;
+  const auto want = static_cast<float>(sum);
   for (const Gpu& gpu : gpus) {
     cuda.call("cuCtxSetCurrent", gpu.context);
     cuda.call("cuMemcpyDtoH_v2", static_cast<void*>(values.data()), gpu.out, bytes);

@@ -24,6 +24,20 @@ std::string cuda_of(const std::string& torch) {
   return str(digits->substr(0, 2), ".", digits->substr(2, 1));
 }
 
+/// "2.13.0+cu126": the library itself says only "2.13.0"; the wheel's version.py and the archive's build-version, beside its lib folder, say for what
+/// it was built. Empty when neither is there.
+std::string full_version(const std::string& train_program) {
+  const ToolOutput libraries = run_tool({"ldd", train_program}, seconds(4));
+  const auto path = diagnose::between(libraries.out, "libtorch.so => ", "/lib/libtorch.so");
+  if (!path) return {};
+  const std::string folder(*path);
+  const std::string python = read_text_file(folder + "/version.py").value_or("");
+  if (const auto version = diagnose::between(python, "__version__ = '", "'"); version && version->size() < 64)
+    return std::string(*version);
+  const std::string archive = read_text_file(folder + "/build-version").value_or("");
+  return archive.size() < 64 ? archive : std::string{};
+}
+
 }  // namespace
 
 void probe_mpi(Report& report) {
@@ -65,7 +79,8 @@ void probe_libtorch(const std::string& train_program, Report& report) {
     return info.contains(key) && info[key].is_string() ? info[key].get<std::string>() : std::string("?");
   };
   const std::string built = text("torch_built");
-  const std::string loaded = text("torch_loaded");
+  std::string loaded = text("torch_loaded");
+  if (const std::string full = full_version(train_program); full.starts_with(loaded)) loaded = full;
   report.facts.versions.torch = loaded;
   const bool same = loaded.starts_with(built.substr(0, built.find('+')));
   add_row(report, "LibTorch", same ? Check::State::kOk : Check::State::kError,
@@ -124,15 +139,13 @@ void judge_versions(const Place& place, Report& report) {
   const diagnose::Versions& versions = report.facts.versions;
   const int gpus = count_gpus(pci_devices(place), kNvidia);
   if (!versions.torch) return;
-  const std::string cuda = cuda_of(*versions.torch);
-  if (cuda.empty()) {
-    if (gpus > 0 && versions.torch->find("+rocm") == std::string::npos) {
-      add_finding(report, "libtorch.cpu_only", Severity::kWarning, 0.8,
-                  str("there are ", gpus, " NVIDIA GPUs, and LibTorch ", *versions.torch, " is a build for CPUs"),
-                  "Ranks would run on CPUs. Install the CUDA build of the wheel and configure with -DTRIREME_CUDA=ON.");
-    }
-    return;
+  if (gpus > 0 && versions.torch->ends_with("+cpu")) {
+    add_finding(report, "libtorch.cpu_only", Severity::kWarning, 0.8,
+                str("there are ", gpus, " NVIDIA GPUs, and LibTorch ", *versions.torch, " is a build for CPUs"),
+                "Ranks would run on CPUs. Install the CUDA build of the wheel and configure with -DTRIREME_CUDA=ON.");
   }
+  const std::string cuda = cuda_of(*versions.torch);
+  if (cuda.empty()) return;
   if (!versions.cuda) return;
   const auto number = [](const std::string& text) { return diagnose::leading_number<double>(text).value_or(0); };
   const double driver = number(*versions.cuda);

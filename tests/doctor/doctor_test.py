@@ -118,6 +118,7 @@ expect("clocks", any(row["name"] == "clocks" and row["state"] == "ok" for row in
 (root / "hosts").write_text("good1\nfuture\n")
 done = run("--hostfile", "hosts", path=ssh)
 expect(f"clocks 100 s apart: {done.stdout}", "the clocks of future and good1 are" in done.stdout)
+expect(f"one row for what is well: {done.stdout}", len([row for row in done.stdout.splitlines() if row.startswith("ok       good1")]) == 1)
 (root / "hosts").write_text("-oProxyCommand=x\n")
 done = run("--hostfile", "hosts", path=ssh)
 expect(f"a host that is an option: {done.stderr}", done.returncode == 2 and "hosts:1:" in done.stderr)

@@ -223,6 +223,30 @@ TEST(Versions, MustFit) {
   EXPECT_FALSE(judge("2.13.0+cu128", "12.4", true).has_errors()) << "minor versions are compatible";
   EXPECT_EQ(codes(judge("2.13.0+cpu", "12.4", true)), "libtorch.cpu_only");
   EXPECT_EQ(codes(judge("2.13.0+cpu", "", false)), "");
+  EXPECT_EQ(codes(judge("2.13.0", "12.4", true)), "") << "not told for what it was built";
+}
+
+// Oracle: by hand: a program that answers as trireme-train does, one that cannot start, and one of another release than it loads.
+TEST(LibTorch, IsAskedOfTrain) {
+  FakeTree tree;
+  const auto train = [&](const char* script) {
+    tree.file("train", script);
+    std::filesystem::permissions(tree.path("train"), std::filesystem::perms::owner_all);
+    Report report;
+    probe_libtorch(tree.path("train"), report);
+    return report;
+  };
+  const Report good = train("#!/bin/sh\necho '{\"torch_built\": \"2.13.0\", \"torch_loaded\": \"2.13.0\"}'");
+  EXPECT_EQ(good.checks.at(0).text, "2.13.0");
+  EXPECT_THAT(good.facts.versions.torch, Optional(std::string("2.13.0")));
+  EXPECT_EQ(codes(train("#!/bin/sh\necho '{\"torch_built\": \"2.13.0\", \"torch_loaded\": \"2.12.1\"}'")),
+            "libtorch.mismatch");
+  const Report broken = train("#!/bin/sh\necho 'error while loading shared libraries: libtorch.so' >&2; exit 127");
+  EXPECT_EQ(codes(broken), "libtorch.broken");
+  EXPECT_THAT(broken.checks.at(0).text, HasSubstr("libtorch.so"));
+  Report none;
+  probe_libtorch("", none);
+  EXPECT_EQ(codes(none), "");
 }
 
 // Oracle: by hand; a name that ssh would take for an option is refused with its line.
