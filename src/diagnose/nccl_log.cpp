@@ -86,11 +86,15 @@ NcclDevices parse_nccl_devices(std::string_view text) {
   if (const auto oob = after(text, "OOB ")) found.oob = until(*oob, ":");
   text = text.substr(0, text.find("; OOB"));
   constexpr size_t kMost = 256;
+  constexpr size_t kMostDevices = 64;
+  constexpr size_t kLongestName = 64;
   for (const std::string_view word : words(text, kMost)) {
+    if (found.devices.size() == kMostDevices) break;
     const size_t close = word.find(']');
     if (!word.starts_with('[') || close == std::string_view::npos) continue;
     if (!all_digits(word.substr(1, close - 1))) continue;  // "[RO]": relaxed ordering
     const std::string_view device = word.substr(close + 1);
+    if (device.size() > 2 * kLongestName) continue;
     const size_t slash = device.find('/');
     if (slash == std::string_view::npos) {
       found.devices.push_back(until(device, ":"));  // an interface and its address

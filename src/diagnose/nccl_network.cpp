@@ -12,6 +12,8 @@ namespace {
 
 constexpr size_t kMostProcesses = 65'536;
 constexpr size_t kMostHosts = 4096;
+constexpr size_t kMostNames = 64;
+constexpr size_t kLongestName = 256;
 
 /// What one process said about its network.
 struct Process {
@@ -90,7 +92,7 @@ class NcclNetworkReader : public LineReader {
     const Key key{std::string(line.host), line.pid};
     const auto found = processes_.find(key);
     if (found != processes_.end()) return &found->second;
-    if (processes_.size() >= kMostProcesses) return nullptr;
+    if (processes_.size() >= kMostProcesses || line.host.size() > kLongestName) return nullptr;
     order_.push_back(key);
     return &processes_[key];
   }
@@ -98,7 +100,7 @@ class NcclNetworkReader : public LineReader {
   Host* host(std::string_view name) {
     const auto found = hosts_.find(name);
     if (found != hosts_.end()) return &found->second;
-    if (hosts_.size() >= kMostHosts) return nullptr;
+    if (hosts_.size() >= kMostHosts || name.size() > kLongestName) return nullptr;
     return &hosts_[std::string(name)];
   }
 
@@ -136,13 +138,13 @@ class NcclNetworkReader : public LineReader {
     if (one == nullptr || where == nullptr) return;
     if (line.prefix_rank && !one->rank) one->rank = line.prefix_rank;
     if (const auto rank = between(text, " rank ", " nranks ")) ranks_line(text, *rank, *one, evidence);
-    if (text.starts_with("Using network ")) one->network = std::string(until(text.substr(14), " "));
+    if (text.starts_with("Using network ")) one->network = std::string(until(text.substr(14, kLongestName), " "));
     if (text.starts_with("NET/IB : No device found")) where->no_device = where->no_device.value_or(evidence);
     if (text.starts_with("Bootstrap : Using ")) {
       // "Using ib0:192.0.2.1<0>", before 2.12 "Using [0]ib0:192.0.2.1<0>".
       std::string_view name = text.substr(18);
       if (name.starts_with("[0]")) name.remove_prefix(3);
-      where->bootstrap_interface = std::string(until(name, ":"));
+      where->bootstrap_interface = std::string(until(name.substr(0, kLongestName), ":"));
       where->bootstrap = where->bootstrap.value_or(evidence);
     }
     if (text.starts_with("NET/")) net_line(text, *one, *where, evidence);
@@ -160,21 +162,21 @@ class NcclNetworkReader : public LineReader {
   /// "NET/IB : Using [0]mlx5_2:1/IB ...", "NET/Socket : Using [0]eth0:...", "NET/OFI Selected Provider is efa (found 4 nics)".
   static void net_line(std::string_view text, Process& one, Host& where, const Evidence& evidence) {
     if (const auto provider = after(text, "NET/OFI Selected Provider is ")) {
-      one.transport = str("OFI/", until(*provider, " ,("));
-      where.transports.insert(one.transport);
+      one.transport = str("OFI/", until(provider->substr(0, kLongestName), " ,("));
+      if (where.transports.size() < kMostNames) where.transports.insert(one.transport);
       return;
     }
     const std::string_view name = trimmed(until(text.substr(4), ":"));
     const auto list = after(text, ": Using [");
-    if (!list || has(name, " ")) return;
+    if (!list || has(name, " ") || name.size() > kLongestName) return;
     const NcclDevices devices = parse_nccl_devices(str_view(text, *list));
     one.devices.assign(devices.devices.begin(), devices.devices.end());
     one.infiniband = devices.infiniband;
     one.roce = devices.roce;
     one.transport = !devices.infiniband && devices.roce ? "RoCE" : devices.roce ? "IB+RoCE" : std::string(name);
-    where.transports.insert(one.transport);
+    if (where.transports.size() < kMostNames) where.transports.insert(one.transport);
     if (name == "Socket" || name == "FastSocket") {
-      where.interfaces.insert(one.devices.begin(), one.devices.end());
+      if (where.interfaces.size() < kMostNames) where.interfaces.insert(one.devices.begin(), one.devices.end());
       if (name == "Socket" && !where.sockets) where.sockets = evidence;
       return;
     }

@@ -10,7 +10,8 @@ namespace {
 
 constexpr size_t kMostDevices = 512;
 constexpr size_t kMostTables = 1024;
-constexpr int64_t kLongestTable = 2000;  // lines, legends included
+constexpr size_t kMostCells = 1'000'000;  // of all tables together: 32 MB
+constexpr int64_t kLongestTable = 2000;   // lines, legends included
 
 bool digits_after(std::string_view word, std::string_view front) {
   return word.starts_with(front) && all_digits(word.substr(front.size()));
@@ -280,7 +281,9 @@ class TopologyReader : public LineReader {
   }
 
   void finish_table(const Table& table, const std::map<int, int>& numa) {
-    if (done_.size() >= kMostTables) return;
+    const size_t cells_here = table.columns.size() * table.columns.size();
+    if (done_.size() >= kMostTables || cells_ + cells_here > kMostCells) return;
+    cells_ += cells_here;
     found_ = true;
     Topology topology;
     topology.file = file_;
@@ -397,6 +400,7 @@ class TopologyReader : public LineReader {
   std::vector<Table> amd_;
   std::map<int, int> amd_numa_;
   std::vector<Topology> done_;
+  size_t cells_ = 0;
   std::vector<Finding> findings_;
 };
 
