@@ -21,7 +21,7 @@ _trireme() {
     # Programs named trireme-X, beside trireme or in PATH, are commands as well.
     local external
     external=$(compgen -c trireme- | sed 's/^trireme-//' | sort -u)
-    mapfile -t COMPREPLY < <(compgen -W "run train bench trace plan simulate doctor completion --help --version $external" -- "$current")
+    mapfile -t COMPREPLY < <(compgen -W "run train bench trace plan simulate doctor diagnose completion --help --version $external" -- "$current")
     return
   fi
   case ${COMP_WORDS[1]} in
@@ -58,6 +58,13 @@ _trireme() {
       esac
       if ((COMP_CWORD == 2)); then flags="score estimate-memory $flags"; fi
       mapfile -t COMPREPLY < <(compgen -f -W "$flags" -- "$current")
+      return
+      ;;
+    diagnose)
+      case $previous in
+        --job | --world-size) ;;
+        *) mapfile -t COMPREPLY < <(compgen -f -W "--job --world-size --json --help" -- "$current") ;;
+      esac
       return
       ;;
     simulate)

@@ -18,6 +18,7 @@ int cmd_run(const std::vector<std::string>& args);
 int cmd_simulate(const std::vector<std::string>& args);
 int cmd_plan(const std::vector<std::string>& args);
 int cmd_doctor(const std::vector<std::string>& args);
+int cmd_diagnose(const std::vector<std::string>& args);
 int cmd_completion(const std::vector<std::string>& args);
 
 /// `trireme --version`: commit, compiler, torch, backends.

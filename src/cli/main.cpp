@@ -22,11 +22,12 @@ constexpr Command kBuiltins[] = {
     {"simulate", "one step of a pipeline schedule as a time line", &cmd_simulate},
     {"plan", "predict step time and memory before anything runs", &cmd_plan},
     {"doctor", "say what is wrong with this host, or in saved outputs", &cmd_doctor},
+    {"diagnose", "say what went wrong with a job, from its files or while it runs", &cmd_diagnose},
     {"completion", "print the completion script for bash or zsh", &cmd_completion},
 };
 
 /// Named so that they are refused by name, not taken for a typing mistake.
-constexpr const char* kNotThereYet[] = {"diagnose", "calibrate", "tune"};
+constexpr const char* kNotThereYet[] = {"calibrate", "tune"};
 
 std::string help_text() {
   std::string text =

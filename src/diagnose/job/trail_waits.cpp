@@ -1,0 +1,118 @@
+#include <algorithm>
+#include <set>
+
+#include "base/str.h"
+#include "diagnose/job/compare_trails.h"
+
+namespace trireme::diagnose {
+namespace {
+
+bool pending(const Call& call) { return call.phase != CallPhase::kFinished; }
+
+bool old_enough(const Call& call, const CompareOptions& options) {
+  return !options.live_now_ns || *options.live_now_ns - call.created_ns >= options.patience_ns;
+}
+
+const Call* first_pending(const GroupTrail& row, const CompareOptions& options) {
+  for (const Call& call : row.calls) {
+    if (pending(call)) return old_enough(call, options) ? &call : nullptr;
+  }
+  return nullptr;
+}
+
+/// Sends and receives whose other side was not made. The k-th send of a pair meets the k-th receive.
+void pair_waits(const TrailBook& book, const GroupRows& group, int rank, const GroupTrail& row,
+                const CompareOptions& options, std::vector<Wait>& waits) {
+  std::map<std::pair<std::string, int>, size_t> position;
+  for (const Call& call : row.point_to_point) {
+    const Signature& mine = book.at(call);
+    const int peer = book.global_rank(group.key, mine.root);
+    const size_t index = position[{mine.kind, peer}]++;
+    if (!pending(call) || !old_enough(call, options)) continue;
+    const auto other = group.rows.find(peer);
+    size_t made = 0;
+    if (other != group.rows.end()) {
+      for (const Call& theirs : other->second->point_to_point) {
+        const Signature& there = book.at(theirs);
+        made += there.kind != mine.kind && book.global_rank(group.key, there.root) == rank ? 1 : 0;
+      }
+    }
+    if (made > index) continue;
+    waits.push_back({rank, group.key, &call, {peer}});
+    return;  // the first one holds up the rest
+  }
+}
+
+}  // namespace
+
+std::vector<Wait> find_waits(const TrailBook& book, const GroupRows& group, const CompareOptions& options) {
+  std::vector<Wait> waits;
+  for (const auto& [rank, row] : group.rows) {
+    pair_waits(book, group, rank, *row, options, waits);
+    const Call* call = first_pending(*row, options);
+    if (call == nullptr) continue;
+    Wait wait{rank, group.key, call, {}};
+    for (const int member : group.members) {
+      if (member == rank) continue;
+      const auto other = group.rows.find(member);
+      // A member without a dump may be the one, which is said apart.
+      if (other == group.rows.end()) continue;
+      if (other->second->last() < call->number) wait.for_ranks.push_back(member);
+    }
+    waits.push_back(std::move(wait));
+  }
+  return waits;
+}
+
+std::vector<GroupRows> group_rows(const TrailBook& book, const CompareOptions& options) {
+  static const GroupTrail kNothing{};
+  std::vector<GroupRows> out;
+  for (const auto& [key, info] : book.groups) {
+    GroupRows group{key, info.name, info.ranks, {}, {}};
+    if (group.members.empty()) {
+      // Without a list of members: the ranks that were in it, and where the group is the only one, all ranks.
+      for (const auto& [rank, trail] : book.trails) {
+        if (trail.groups.count(key) > 0) group.members.push_back(rank);
+      }
+      if (book.groups.size() == 1 && options.world_size &&
+          group.members.size() < static_cast<size_t>(*options.world_size)) {
+        group.members.clear();
+        for (int rank = 0; rank < *options.world_size; ++rank) group.members.push_back(rank);
+      }
+    }
+    for (const int rank : group.members) {
+      const auto trail = book.trails.find(rank);
+      if (trail == book.trails.end()) {
+        group.no_dump.push_back(rank);
+        continue;
+      }
+      const auto row = trail->second.groups.find(key);
+      group.rows[rank] = row == trail->second.groups.end() ? &kNothing : &row->second;
+    }
+    if (!group.rows.empty()) out.push_back(std::move(group));
+  }
+  return out;
+}
+
+Evidence evidence_of(const TrailBook& book, int rank, const Call& call) {
+  const auto trail = book.trails.find(rank);
+  Evidence out;
+  out.file = trail == book.trails.end() ? str("rank ", rank) : trail->second.file;
+  out.text =
+      str("record ", call.record, ": ", book.at(call).text(), ", call ", call.number, ", ", to_string(call.phase));
+  if (call.step != 0) out.text += str(", step ", call.step);
+  if (call.where != 0) out.text += ", called at " + book.places[call.where];
+  return out;
+}
+
+std::string rank_list(const std::vector<int>& ranks) {
+  if (ranks.size() == 1) return str("rank ", ranks.front());
+  const bool in_a_row = ranks.size() > 3 && ranks.back() - ranks.front() == static_cast<int>(ranks.size()) - 1;
+  if (in_a_row) return str("ranks ", ranks.front(), " to ", ranks.back());
+  constexpr size_t kShown = 16;
+  if (ranks.size() <= kShown) return "ranks " + join(ranks);
+  return str("ranks ", join(std::vector<int>(ranks.begin(), ranks.begin() + kShown)), " and ", ranks.size() - kShown,
+             " more");
+}
+
+}  // namespace trireme::diagnose
