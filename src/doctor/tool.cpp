@@ -39,7 +39,7 @@ Pipe make_pipe() {
   setpgid(0, 0);
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
-  dup2(nothing, STDIN_FILENO);
+  if (nothing >= 0) dup2(nothing, STDIN_FILENO);
   dup2(out.write.get(), STDOUT_FILENO);
   dup2(err.write.get(), STDERR_FILENO);
   std::vector<char*> argv;
