@@ -48,7 +48,7 @@ std::string args_of(const profile::TraceRecord& record, const profile::TraceSnap
 
 }  // namespace
 
-void write_chrome_trace(const profile::TraceSnapshot& snapshot, const std::string& path) {
+uint64_t write_chrome_trace(const profile::TraceSnapshot& snapshot, const std::string& path) {
   OutputFile file(path);
   profile::ChromeTraceInfo info;
   info.rank = snapshot.rank;
@@ -96,6 +96,7 @@ void write_chrome_trace(const profile::TraceSnapshot& snapshot, const std::strin
   }
   writer.finish();
   file.finish();
+  return writer.num_bytes();
 }
 
 ExportResult export_run(const std::string& run_dir, const std::string& out_dir, ExportFormat format, bool gzip) {
@@ -124,7 +125,11 @@ ExportResult export_run(const std::string& run_dir, const std::string& out_dir, 
     std::string out = str(out_dir, "/rank", snapshot.value().rank);
     if (format == ExportFormat::kChrome) {
       out += gzip ? ".json.gz" : ".json";
-      write_chrome_trace(snapshot.value(), out);
+      const uint64_t bytes = write_chrome_trace(snapshot.value(), out);
+      if (bytes > MergeOptions{}.limit_bytes) {
+        result.notices.push_back(str("'", out, "' has ", bytes / 1'000'000,
+                                     " MB: viewers may stay blank; 'trireme trace merge' cuts it into slices of time"));
+      }
     } else if (format == ExportFormat::kFlightRecorder) {
       replace_file(out, flight_recorder_pickle(snapshot.value()), "trace.export");
     } else {

@@ -36,8 +36,8 @@ struct MergeResult {
                                        const MergeOptions& options);
 
 /// The calls of a collective trace as a Chrome trace that PyTorch's tools understand too: the arguments have the names that its profiler gives them.
-/// Calls that had not ended are closed at the last time of the trace and marked.
-void write_chrome_trace(const profile::TraceSnapshot& snapshot, const std::string& path);
+/// Calls that had not ended are closed at the last time of the trace and marked. Returns its bytes, uncompressed.
+[[nodiscard]] uint64_t write_chrome_trace(const profile::TraceSnapshot& snapshot, const std::string& path);
 
 struct ExportResult {
   std::vector<std::string> files;
