@@ -54,7 +54,8 @@ int best_shift(const Timeline& a, const Calls& in_a, const Timeline& b, const Ca
     std::vector<double> differences;
     for (int i = from; i < from + compared; ++i) {
       const Call& one = a.calls[in_a[static_cast<size_t>(i)]];
-      const Call& other = b.calls[in_b[static_cast<size_t>(i + shift)]];
+      const int in_other = i + shift;
+      const Call& other = b.calls[in_b[static_cast<size_t>(in_other)]];
       if (!alike(one, other)) continue;
       ++equal;
       differences.push_back(static_cast<double>(other.end_ns - one.end_ns));

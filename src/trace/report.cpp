@@ -218,15 +218,18 @@ void fill_matrix(const std::vector<Timeline>& timelines, TraceReport& report) {
         for (const Timeline& one : timelines) members.push_back(one.rank);
       }
       const double each = to_each(call, static_cast<double>(std::max<size_t>(members.size(), 1)));
-      const bool root = call.op == CollectiveOp::kBroadcast && call.source == timelines[r].rank;
-      if (call.op == CollectiveOp::kSend && call.destination >= 0) {
-        send(call.destination, static_cast<double>(call.bytes_in));
-      } else if (members.empty() || (each == 0 && call.op != CollectiveOp::kBroadcast)) {
-        report.unplaced_bytes += static_cast<double>(call.bytes_in);
-      } else if (call.op != CollectiveOp::kBroadcast || root) {
-        for (const int to : members) send(to, root ? static_cast<double>(call.bytes_in) : each);
-      } else if (call.source < 0) {
-        report.unplaced_bytes += static_cast<double>(call.bytes_in);
+      const auto bytes = static_cast<double>(call.bytes_in);
+      const bool broadcast = call.op == CollectiveOp::kBroadcast;
+      const bool root = broadcast && call.source == timelines[r].rank;
+      const bool unknown = call.op == CollectiveOp::kSend
+                               ? call.destination < 0
+                               : members.empty() || (broadcast ? call.source < 0 : each == 0);
+      if (unknown) {
+        report.unplaced_bytes += bytes;
+      } else if (call.op == CollectiveOp::kSend) {
+        send(call.destination, bytes);
+      } else if (!broadcast || root) {
+        for (const int to : members) send(to, root ? bytes : each);
       }
     }
   }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cmath>
 #include <cstddef>
 #include <vector>
 
@@ -10,7 +11,7 @@ namespace trireme::trace {
 /// The value at that part of the sorted ones, 0 to 1; 0 of none. Takes a copy because it reorders.
 [[nodiscard]] inline double quantile(std::vector<double> values, double part) {
   if (values.empty()) return 0;
-  const auto at = static_cast<size_t>(part * static_cast<double>(values.size() - 1) + 0.5);
+  const auto at = static_cast<size_t>(std::lround(part * static_cast<double>(values.size() - 1)));
   std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(at), values.end());
   return values[at];
 }
