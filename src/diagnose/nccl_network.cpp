@@ -153,7 +153,8 @@ class NcclNetworkReader : public LineReader {
   void ranks_line(std::string_view text, std::string_view rank, Process& one, const Evidence& evidence) {
     if (has(rank, " ")) return;
     if (const auto number = leading_number<int>(rank)) one.rank = number;
-    const auto size = leading_number<int>(*after(text, " nranks "));
+    const auto size_text = after(text, " nranks ");
+    const auto size = size_text ? leading_number<int>(*size_text) : std::nullopt;
     if (!size) return;
     if (*size == 1 && !one_rank_) one_rank_ = evidence;
     if (*size > 1) several_ranks_ = true;

@@ -145,7 +145,8 @@ void judge_islands(const Topology& topology, const std::vector<std::vector<size_
   for (const auto& group : groups) {
     std::set<int> nodes;
     for (const size_t gpu : group) {
-      if (gpu < topology.numa.size() && topology.numa[gpu]) nodes.insert(*topology.numa[gpu]);
+      const std::optional<int> node = gpu < topology.numa.size() ? topology.numa[gpu] : std::nullopt;
+      if (node) nodes.insert(*node);
     }
     if (nodes.size() > 1) {
       finding.advice += str(" Linked GPUs ", join(group, ","), " sit on NUMA nodes ", join(nodes, ","),

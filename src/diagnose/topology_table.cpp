@@ -130,7 +130,7 @@ class TopologyReader : public LineReader {
   void line(const Line& line) override {
     const std::string_view text = line.text;
     if (section_line(text)) return;
-    if (table_ && legend_line(text)) return;
+    if (table_ && legend_line(*table_, text)) return;
     if (table_ && line.number - table_->line > kLongestTable) close();
     // Lines of tables begin with a device; of a log of a gigabyte nearly none do.
     const std::string_view start = text.substr(0, 64);
@@ -183,19 +183,19 @@ class TopologyReader : public LineReader {
     return false;
   }
 
-  bool legend_line(std::string_view text) {
+  static bool legend_line(Table& table, std::string_view text) {
     const std::string_view plain = trimmed(text);
     if (plain.size() > 200) return false;
     if (const size_t equals = plain.find(" = "); equals != std::string_view::npos && equals < 8) {
-      table_->legend |= plain.starts_with("SYS") || plain.starts_with("SOC") || plain.starts_with("PHB");
-      table_->legend_nvlink |= plain.starts_with("NV#");
+      table.legend |= plain.starts_with("SYS") || plain.starts_with("SOC") || plain.starts_with("PHB");
+      table.legend_nvlink |= plain.starts_with("NV#");
       return true;
     }
     const size_t colon = plain.find(": ");
     if (colon != std::string_view::npos && digits_after(plain.substr(0, colon), "NIC")) {
       const std::string_view device = trimmed(plain.substr(colon + 2));
-      if (device.empty() || has(device, " ") || table_->nic_devices.size() >= kMostDevices) return false;
-      table_->nic_devices[std::string(plain.substr(0, colon))] = std::string(device);
+      if (device.empty() || has(device, " ") || table.nic_devices.size() >= kMostDevices) return false;
+      table.nic_devices[std::string(plain.substr(0, colon))] = std::string(device);
       return true;
     }
     return false;
