@@ -214,6 +214,15 @@ TEST(CallTrails, OldFormatsAreRead) {
   expect_first(report, "calls.not_entered", {1}, {"call 6"});
 }
 
+TEST(CallTrails, NumbersOfADamagedFileMayBeFarApart) {
+  // Nothing is counted through from one to the other, and no sum overflows.
+  std::vector<RecordedCall> wide{{1, "all_reduce"}, {INT64_MAX, "all_reduce"}};
+  std::vector<RecordedCall> other{{1, "all_reduce"}, {INT64_MAX, "broadcast"}};
+  other[0].number = -5;
+  const Report report = diagnosed(dumps({wide, other}));
+  EXPECT_LE(report.findings.size(), 2U) << text_of(report);
+}
+
 TEST(CallTrails, ADumpWithoutARankInItsNameSaysSo) {
   const Report report = diagnosed({{"dump.json", dump(2, healthy(3))}});
   ASSERT_EQ(report.files.size(), 1U);

@@ -20,6 +20,8 @@ using pickle::Value;
 constexpr size_t kMostDims = 16;
 constexpr size_t kMostTensors = 1024;
 constexpr size_t kMostRanks = 1U << 20;
+constexpr int64_t kMostRank = int64_t{1} << 24;
+constexpr int64_t kMostNumber = int64_t{1} << 53;  // of a call; sums with it stay far from overflow
 
 int64_t integer(const Value& dict, std::string_view key, int64_t otherwise) {
   const Value* value = dict.find(key);
@@ -126,7 +128,10 @@ Signature signature_of(const Value& entry) {
 std::vector<int> member_ranks(const Value* value) {
   std::vector<int> out;
   if (value == nullptr) return out;
-  for (const int64_t rank : integers(value, kMostRanks)) out.push_back(static_cast<int>(rank));
+  const auto add = [&out](int64_t rank) {
+    if (rank >= 0 && rank < kMostRank) out.push_back(static_cast<int>(rank));
+  };
+  for (const int64_t rank : integers(value, kMostRanks)) add(rank);
   std::string_view rest = value->str();
   while (out.size() < kMostRanks) {
     const size_t digit = rest.find_first_of("0123456789");
@@ -136,7 +141,7 @@ std::vector<int> member_ranks(const Value* value) {
     const auto [end, error] = std::from_chars(rest.data(), rest.data() + rest.size(), rank);
     if (error != std::errc{}) break;
     rest.remove_prefix(static_cast<size_t>(end - rest.data()));
-    out.push_back(rank);
+    add(rank);
   }
   return out;
 }
@@ -208,13 +213,14 @@ class Dump {
     Call call;
     call.record = static_cast<uint32_t>(index);
     call.phase = phase_of(entry);
-    call.created_ns = integer(entry, "time_created_ns", 0);
+    call.created_ns = std::max<int64_t>(integer(entry, "time_created_ns", 0), 0);
     call.step = static_cast<uint32_t>(
         std::clamp<int64_t>(integer(entry, "trireme_step", integer(entry, "step", 0)), 0, UINT32_MAX));
     call.where = story_.trails.place(user_frame(entry));
     const bool alone = signature.is_point_to_point() || integer(entry, "is_p2p", 0) != 0;
     const int64_t old_number = integer(entry, "seq_id", 0);
     call.number = alone ? integer(entry, "p2p_seq_id", old_number) : integer(entry, "collective_seq_id", old_number);
+    call.number = std::clamp<int64_t>(call.number, 0, kMostNumber);
     // "coalesced" closes a group of calls that share a number, and says nothing of its own.
     if (signature.kind == "coalesced") return;
     call.signature = story_.trails.intern(std::move(signature));
@@ -239,7 +245,7 @@ class Dump {
       GroupTrail& group = trail_.groups[key->second];
       const auto take = [&about](std::optional<int64_t>& into, const char* field) {
         const int64_t value = integer(about, field, -1);
-        if (value >= 0) into = value;
+        if (value >= 0) into = std::min(value, kMostNumber);
       };
       // The newer numbers count collectives and sends together, so entries win where there are some.
       if (!group.calls.empty() || !group.point_to_point.empty()) continue;
@@ -310,11 +316,13 @@ std::string add_flight_recorder(const Value& root, const std::string& file, Stor
   std::optional<int> rank;
   if (const Value* ours = root.find("trireme"); ours != nullptr) {
     const int64_t told = integer(*ours, "rank", -1);
-    if (told >= 0) rank = static_cast<int>(told);
+    if (told >= 0 && told < kMostRank) rank = static_cast<int>(told);
     trail.host = text(*ours, "host");
     trail.ended = integer(*ours, "closed", 0) != 0;
   }
-  if (!rank && integer(root, "rank", -1) >= 0) rank = static_cast<int>(integer(root, "rank", -1));
+  if (const int64_t told = integer(root, "rank", -1); !rank && told >= 0 && told < kMostRank) {
+    rank = static_cast<int>(told);
+  }
   if (!rank) rank = rank_of_file_name(file);
   if (!rank)
     return "a flight-recorder dump whose name does not end with its rank, so it cannot be compared; name it as c10d "

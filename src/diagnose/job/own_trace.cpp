@@ -1,5 +1,8 @@
 #include "diagnose/job/own_trace.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "base/str.h"
 #include "comm/transport/call_info.h"
 #include "diagnose/job/flight_recorder.h"
@@ -77,10 +80,12 @@ std::string add_own_trace(const std::string& path, const std::string& file, Stor
   for (const profile::TraceRecord& record : trace.records) {
     if (record.group >= keys.size()) continue;
     Call call;
-    call.number = static_cast<int64_t>(record.call);
+    call.number =
+        static_cast<int64_t>(std::min(record.call, uint64_t{1} << 53));  // sums with it stay far from overflow
     call.step = record.step;
     call.record = static_cast<uint32_t>(record.serial);
-    call.created_ns = static_cast<int64_t>(record.queued_ns) + trace.wall_minus_monotonic_ns;
+    call.created_ns = static_cast<int64_t>(record.queued_ns + static_cast<uint64_t>(trace.wall_minus_monotonic_ns));
+    call.created_ns = std::max<int64_t>(call.created_ns, 0);
     call.phase = phase_of(record);
     Signature signature = signature_of(record);
     GroupTrail& group = trail.groups[keys[record.group]];

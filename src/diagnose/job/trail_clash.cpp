@@ -59,7 +59,8 @@ std::string expected_at(const TrailBook& book, const GroupTrail& row, int64_t nu
   constexpr int64_t kContext = 3;
   for (int64_t context = kContext; context >= 1; --context) {
     if (number - context < row.first()) continue;
-    for (int64_t at = number - 1; at - context >= row.first(); --at) {
+    size_t looked = 0;  // numbers of a damaged file may be far apart
+    for (int64_t at = number - 1; at - context >= row.first() && looked < row.calls.size(); --at, ++looked) {
       bool same = true;
       for (int64_t back = 1; back <= context && same; ++back) {
         same = key_at(book, row, at - back) == key_at(book, row, number - back);
@@ -140,13 +141,27 @@ std::optional<Finding> find_clash(const TrailBook& book, const GroupRows& group,
     high = std::min(high, row->calls.back().number);
   }
   if (ranks.size() < 2) return std::nullopt;
-  for (int64_t at = low; at <= high; ++at) {
+  // A thousand ranks record the same few signatures: what they agree on is worked out once for each.
+  std::map<std::string, uint32_t> classes;
+  std::vector<uint32_t> class_of;
+  for (const Signature& signature : book.signatures) {
+    class_of.push_back(
+        classes.try_emplace(Agreed(signature).key(), static_cast<uint32_t>(classes.size())).first->second);
+  }
+  // The numbers of one rank, not all between: those of a damaged file may be far apart.
+  for (const Call& call : group.rows.at(ranks.front())->calls) {
+    const int64_t at = call.number;
+    if (at < low || at > high) continue;
+    const bool all_alike = std::all_of(ranks.begin(), ranks.end(), [&](int rank) {
+      const Call* other = group.rows.at(rank)->find(at);
+      return other == nullptr || class_of[other->signature] == class_of[call.signature];
+    });
+    if (all_alike) continue;
     std::map<std::string, std::vector<int>> by_key;
     for (const int rank : ranks) {
       const std::string key = key_at(book, *group.rows.at(rank), at);
       if (!key.empty()) by_key[key].push_back(rank);
     }
-    if (by_key.size() < 2) continue;
     *number = at;
     // Most ranks are right; where it is a tie, those that went on as they did before.
     const std::string expected = expected_at(book, *group.rows.at(ranks.front()), at);
