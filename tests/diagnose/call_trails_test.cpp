@@ -199,6 +199,11 @@ TEST(CallTrails, ASendThatWasNotMade) {
   expect_first(report, "calls.not_entered", {0}, {"rank 0 has not made the other side of recv"});
 }
 
+TEST(CallTrails, ASendToARankWithoutADump) {
+  Files files = dumps({{{1, "send 0->1", "[[64]]", "[[64]]", "Float", "started"}}}, 2);
+  expect_first(diagnosed(files), "calls.no_dump", {1}, {"no dump from rank 1: suspect", "send Float[64] to 1"});
+}
+
 TEST(CallTrails, OldFormatsAreRead) {
   // 1.x: seq_id, a bare list, no members. 2.3 has no pg_config for some groups.
   const auto old = [](int calls, const char* last) {

@@ -143,7 +143,9 @@ class Comparison {
 
   /// A dump may hold counters only.
   [[nodiscard]] std::string no_calls(const Wait& wait, int rank) const {
-    const GroupTrail& row = *group_of(wait).rows.at(rank);
+    const auto found = group_of(wait).rows.find(rank);
+    if (found == group_of(wait).rows.end()) return {};
+    const GroupTrail& row = *found->second;
     if (row.last_completed) return str(" Rank ", rank, " has completed call ", *row.last_completed, ".");
     if (row.last_enqueued) return str(" Rank ", rank, " has issued call ", *row.last_enqueued, ".");
     return str(" Rank ", rank, " has made no call at all.");
@@ -197,9 +199,14 @@ class Comparison {
 
   /// All have entered the call, and it does not end: no rank is missing.
   void stalled(std::vector<Finding>& findings) const {
-    const Wait& first = *std::min_element(waits_.begin(), waits_.end(), [](const Wait& a, const Wait& b) {
-      return a.call->created_ns < b.call->created_ns;
-    });
+    // Of sends and receives both sides are known to wait only when they do so in a circle.
+    const Wait* oldest = nullptr;
+    for (const Wait& wait : waits_) {
+      if (book_.at(*wait.call).is_point_to_point()) continue;
+      if (oldest == nullptr || wait.call->created_ns < oldest->call->created_ns) oldest = &wait;
+    }
+    if (oldest == nullptr) return;
+    const Wait& first = *oldest;
     const GroupRows& group = group_of(first);
     if (!group.no_dump.empty()) return;
     std::vector<int> queued;

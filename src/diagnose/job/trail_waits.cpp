@@ -30,12 +30,14 @@ void pair_waits(const TrailBook& book, const GroupRows& group, int rank, const G
     const size_t index = position[{mine.kind, peer}]++;
     if (!pending(call) || !old_enough(call, options)) continue;
     const auto other = group.rows.find(peer);
+    if (other == group.rows.end()) {  // no dump of the peer: which is said apart, as of collectives
+      waits.push_back({rank, group.key, &call, {}});
+      return;
+    }
     size_t made = 0;
-    if (other != group.rows.end()) {
-      for (const Call& theirs : other->second->point_to_point) {
-        const Signature& there = book.at(theirs);
-        made += there.kind != mine.kind && book.global_rank(group.key, there.root) == rank ? 1 : 0;
-      }
+    for (const Call& theirs : other->second->point_to_point) {
+      const Signature& there = book.at(theirs);
+      made += there.kind != mine.kind && book.global_rank(group.key, there.root) == rank ? 1 : 0;
     }
     if (made > index) continue;
     waits.push_back({rank, group.key, &call, {peer}});
