@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <limits>
 
 #include "base/str.h"
 #include "trace/match.h"
@@ -9,6 +10,7 @@
 namespace trireme::trace {
 namespace {
 
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr int kFewest = 3;            // collectives that an offset is believed from
 constexpr size_t kSlopePoints = 300;  // 45,000 slopes
 constexpr double kMaxDrift = 1e-3;    // no quartz is that bad
@@ -36,8 +38,8 @@ std::vector<Sample> samples_of(size_t rank, const std::vector<Timeline>& timelin
     if (!synchronises(match.op)) continue;
     const Call* own = nullptr;
     std::vector<double> ends;
-    double last_start = -INFINITY;
-    double first_end = INFINITY;
+    double last_start = -kInfinity;
+    double first_end = kInfinity;
     for (const Member& member : match.members) {
       const Call& call = timelines[member.rank].calls[member.call];
       if (call.open) continue;
@@ -99,10 +101,10 @@ void fill_residuals(const std::vector<Sample>& samples, int64_t base, ClockFit& 
 ClockFit fit_samples(const std::vector<Sample>& samples, int64_t base) {
   ClockFit fit;
   std::vector<double> differences;
-  double earliest = INFINITY;
-  double latest = -INFINITY;
-  double lowest = -INFINITY;
-  double highest = INFINITY;
+  double earliest = kInfinity;
+  double latest = -kInfinity;
+  double lowest = -kInfinity;
+  double highest = kInfinity;
   for (const Sample& one : samples) {
     differences.push_back(one.difference);
     earliest = std::min(earliest, one.time);
