@@ -21,9 +21,10 @@ namespace trireme::log {
 namespace {
 
 // Those that log, and the folders of src/ that may: a filter for another name would never be noticed.
-constexpr std::array<std::string_view, 18> kComponents = {
-    "base",     "plan",      "balance", "rendezvous", "profile",    "launch", "comm",     "comm.host", "comm.shm",
-    "diagnose", "precision", "memory",  "data",       "checkpoint", "optim",  "parallel", "cli",       "train"};
+constexpr std::array<std::string_view, 19> kComponents = {
+    "base",     "plan",     "balance",   "rendezvous", "profile",           "launch", "comm",       "comm.host",
+    "comm.shm", "diagnose", "precision", "memory",     "memory.leak_watch", "data",   "checkpoint", "optim",
+    "parallel", "cli",      "train"};
 
 constexpr std::array<std::string_view, 6> kLevelNames = {"trace", "debug", "info", "warn", "error", "off"};
 
