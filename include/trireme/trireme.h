@@ -3,6 +3,7 @@
 
 #include "trireme/base/error.h"
 #include "trireme/base/result.h"
+#include "trireme/comm/busy.h"
 #include "trireme/comm/collectives.h"
 #include "trireme/comm/group.h"
 #include "trireme/comm/init.h"
@@ -13,6 +14,8 @@
 
 namespace trireme {
 
+using comm::busy;
+using comm::BusyScope;
 using comm::Group;
 using comm::init;
 using comm::InitOptions;

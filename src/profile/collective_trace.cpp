@@ -15,6 +15,7 @@
 
 #include "base/log.h"
 #include "base/str.h"
+#include "profile/busy_board.h"
 #include "profile/trace_decode.h"
 #include "profile/trace_file.h"
 #include "profile/trace_layout.h"
@@ -77,6 +78,7 @@ class MappedTrace final : public CollectiveTrace {
     if (options.path.empty()) {
       map(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0));
       fill_header(options.rank);
+      add_busy_board(busy_slots());
       return;
     }
     const NewTraceFile file = create_trace_file(options, bytes_);
@@ -89,9 +91,11 @@ class MappedTrace final : public CollectiveTrace {
       munmap(memory_, bytes_);
       throw;
     }
+    add_busy_board(busy_slots());
   }
 
   ~MappedTrace() override {
+    remove_busy_board(busy_slots());
     // A forked child that ends by exit() destroys its copy; the file is still being written.
     if (owner_ == getpid()) atomic(header().closed).store(1, std::memory_order_release);
     munmap(memory_, bytes_);
@@ -168,6 +172,7 @@ class MappedTrace final : public CollectiveTrace {
     // After the records, so that it knows the serial and the group of each.
     const layout::Header head = copy_header();
     std::memcpy(image.data(), &head, sizeof(head));
+    copy_busy_scopes(reinterpret_cast<layout::BusySlot*>(image.data() + layout::kBusyOffset));
     std::memcpy(image.data() + layout::kTableOffset, memory_ + layout::kTableOffset, head.table_used);
     return decode_trace({image.data(), image.size()}, "this process").value();
   }
@@ -184,6 +189,7 @@ class MappedTrace final : public CollectiveTrace {
   }
 
   layout::Header& header() const { return *reinterpret_cast<layout::Header*>(memory_); }
+  layout::BusySlot* busy_slots() const { return reinterpret_cast<layout::BusySlot*>(memory_ + layout::kBusyOffset); }
   TraceRecord* slots() const { return reinterpret_cast<TraceRecord*>(memory_ + layout::kHeaderBytes); }
   TraceRecord& slot_of(uint64_t serial) const { return slots()[(serial - 1) % capacity_]; }
 

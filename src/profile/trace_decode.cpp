@@ -78,6 +78,23 @@ bool decode_groups(std::span<const char> table, uint32_t num_groups, TraceSnapsh
   return true;
 }
 
+void decode_busy(std::span<const char> bytes, TraceSnapshot& out) {
+  for (int slot = 0; slot < layout::kBusySlots; ++slot) {
+    layout::BusySlot seen{};
+    std::memcpy(&seen, bytes.data() + layout::kBusyOffset + static_cast<size_t>(slot) * sizeof(seen), sizeof(seen));
+    if (seen.in_use != 1 || seen.version % 2 != 0) continue;
+    BusyState state;
+    state.what.assign(seen.what.data(), strnlen(seen.what.data(), seen.what.size()));
+    make_printable(state.what);
+    state.fraction = seen.fraction >= 0 && seen.fraction <= 1 ? static_cast<double>(seen.fraction) : -1;
+    state.tid = seen.tid;
+    state.since_ns = seen.since_ns;
+    out.busy.push_back(std::move(state));
+  }
+  std::stable_sort(out.busy.begin(), out.busy.end(),
+                   [](const BusyState& a, const BusyState& b) { return a.since_ns < b.since_ns; });
+}
+
 /// Whether the bytes are one whole record of this slot; then with the state as a plain CallState.
 bool decode_record(TraceRecord& record, uint32_t slot, const layout::Header& head) {
   const uint32_t code = layout::code_of(record.state);
@@ -123,6 +140,7 @@ Result<TraceSnapshot> decode_trace(std::span<const char> bytes, const std::strin
     return reject(name,
                   str("is damaged: entry ", out.groups.size(), " of its ", head.num_groups, " groups makes no sense"));
   }
+  decode_busy(bytes, out);
   for (uint32_t slot = 0; slot < head.capacity; ++slot) {
     TraceRecord record;
     std::memcpy(static_cast<void*>(&record), bytes.data() + layout::kHeaderBytes + size_t{slot} * sizeof(record),

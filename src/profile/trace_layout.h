@@ -38,6 +38,21 @@ struct Header {
 };
 static_assert(sizeof(Header) == 192 && offsetof(Header, last_serial) == 64 && offsetof(Header, host) == 128);
 
+/// Between header and group table: what the rank says that it is busy with (trireme/comm/busy.h). Only diagnosis reads it. The version is
+/// odd while a slot changes.
+inline constexpr size_t kBusyOffset = 1024;
+inline constexpr int kBusySlots = 8;
+struct BusySlot {
+  uint32_t version;
+  uint32_t in_use;
+  float fraction;  ///< done, 0 to 1; below 0: not said
+  int32_t tid;     ///< the thread that is busy
+  int64_t since_ns;
+  std::array<char, 96> what;
+  uint64_t unused;
+};
+static_assert(sizeof(BusySlot) == 128 && kBusyOffset + kBusySlots * sizeof(BusySlot) <= kTableOffset);
+
 /// One entry of the group table: this, then the name's bytes padded to 4, then the runs. A run is the ranks
 /// first, first + stride, ... so that a usual group of any size needs one.
 struct GroupEntry {

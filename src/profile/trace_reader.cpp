@@ -8,10 +8,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <atomic>
 #include <cerrno>
+#include <cstddef>
 #include <cstring>
-#include <fstream>
+#include <sstream>
 
 #include "base/fd.h"
 #include "base/str.h"
@@ -80,9 +83,34 @@ void settle(const File& file, std::vector<char>& image) {
   (void)file.read_at(0, image.data(), std::min(image.size(), layout::kHeaderBytes));
 }
 
-Result<TraceSnapshot> read_file(const std::string& path, bool follow_pointer);
+/// What remains of an image is header and calls that have not finished, each record equal in two copies.
+void keep_pending(const File& file, std::vector<char>& image) {
+  full_fence();
+  for (size_t at = layout::kHeaderBytes; at + sizeof(TraceRecord) <= image.size(); at += sizeof(TraceRecord)) {
+    char* record = image.data() + at;
+    uint32_t state = 0;
+    std::memcpy(&state, record + offsetof(TraceRecord, state), sizeof(state));
+    if (state == 0) continue;
+    const uint32_t code = layout::code_of(state);
+    std::array<char, sizeof(TraceRecord)> again;
+    const bool pending =
+        (code == static_cast<uint32_t>(CallState::kQueued) || code == static_cast<uint32_t>(CallState::kStarted)) &&
+        file.read_at(at, again.data(), again.size()) == again.size() &&
+        std::memcmp(again.data(), record, again.size()) == 0;
+    if (pending) continue;
+    std::memset(record + offsetof(TraceRecord, state), 0, sizeof(state));
+    std::memset(record + offsetof(TraceRecord, serial), 0, sizeof(TraceRecord::serial));
+  }
+  (void)file.read_at(0, image.data(), std::min(image.size(), layout::kHeaderBytes));
+}
 
-Result<TraceSnapshot> read_pointer(const std::string& path, const std::string& text) {
+/// Makes an image of the whole file one that can be decoded.
+using Settle = void (*)(const File& file, std::vector<char>& image);
+
+Result<TraceSnapshot> read_file(const std::string& path, bool follow_pointer, std::vector<char>& image, Settle settle);
+
+Result<TraceSnapshot> read_pointer(const std::string& path, std::vector<char>& image, Settle settle) {
+  const std::string text(image.data(), image.size());
   std::istringstream in(text);
   std::string line;
   std::string host;
@@ -92,13 +120,13 @@ Result<TraceSnapshot> read_pointer(const std::string& path, const std::string& t
     if (line.starts_with("path ")) target = line.substr(5);
   }
   if (target.empty()) return reject(path, "is a damaged pointer file: it has no line 'path FILE'");
-  Result<TraceSnapshot> result = read_file(target, false);
+  Result<TraceSnapshot> result = read_file(target, false, image, settle);
   if (result.ok()) return result;
   return reject(path, str("says that the trace is on host '", host, "' (this is '", host_name(),
                           "'), and there: ", result.reason()));
 }
 
-Result<TraceSnapshot> read_file(const std::string& path, bool follow_pointer) {
+Result<TraceSnapshot> read_file(const std::string& path, bool follow_pointer, std::vector<char>& image, Settle settle) {
   const File file(path);
   if (!file.ok()) return reject(path, str("cannot be opened: ", std::strerror(errno)));
   struct stat info{};
@@ -107,11 +135,11 @@ Result<TraceSnapshot> read_file(const std::string& path, bool follow_pointer) {
   if (size > kMaxFileBytes) {
     return reject(path, str("is no trace: ", size, " bytes, more than the largest ring, ", kMaxFileBytes));
   }
-  std::vector<char> image(size);
+  image.resize(size);
   image.resize(file.read_at(0, image.data(), size));
   const std::string_view magic = kPointerMagic;
   if (follow_pointer && std::string_view(image.data(), image.size()).starts_with(magic)) {
-    return read_pointer(path, std::string(image.data(), image.size()));
+    return read_pointer(path, image, settle);
   }
   settle(file, image);
   return decode_trace({image.data(), image.size()}, path);
@@ -119,6 +147,13 @@ Result<TraceSnapshot> read_file(const std::string& path, bool follow_pointer) {
 
 }  // namespace
 
-Result<TraceSnapshot> read_collective_trace(const std::string& path) { return read_file(path, true); }
+Result<TraceSnapshot> read_collective_trace(const std::string& path) {
+  std::vector<char> image;
+  return read_file(path, true, image, settle);
+}
+
+Result<TraceSnapshot> PendingCalls::read(const std::string& path) {
+  return read_file(path, true, image_, keep_pending);
+}
 
 }  // namespace trireme::profile

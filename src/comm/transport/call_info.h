@@ -10,27 +10,18 @@
 #include <string>
 #include <string_view>
 
+#include "profile/call_kinds.h"
+
 namespace trireme::comm {
 
-enum class DType : uint8_t { kF16, kBF16, kF32, kF64, kI32, kI64, kU8, kBool };
-enum class ReduceKind : uint8_t { kSum, kAvg, kMin, kMax };
-enum class OpKind : uint8_t {
-  kBarrier,
-  kAllReduce,
-  kBroadcast,
-  kAllGather,
-  kReduceScatter,
-  kAllToAll,
-  kSend,
-  kRecv,
-};
+using profile::DType;
+using profile::OpKind;
+using profile::ReduceKind;
+using profile::to_string;
 
-[[nodiscard]] size_t size_of(DType dtype) noexcept;              ///< bytes of one element
-[[nodiscard]] std::string_view to_string(DType dtype) noexcept;  ///< "f32"
-[[nodiscard]] std::string_view torch_name(
-    DType dtype) noexcept;  ///< "Float", as c10::toString has it; "Undefined" for a damaged code
-[[nodiscard]] std::string_view to_string(ReduceKind kind) noexcept;  ///< "sum"
-[[nodiscard]] std::string_view to_string(OpKind op) noexcept;        ///< "all_reduce"
+[[nodiscard]] size_t size_of(DType dtype) noexcept;  ///< bytes of one element
+/// "Float", as c10::toString has it; "Undefined" for a damaged code
+[[nodiscard]] std::string_view torch_name(DType dtype) noexcept;
 
 inline constexpr int kMaxHeaderDims = 5;
 
