@@ -181,6 +181,7 @@ void write_failure_json(const JobSpec& spec, const JobResult& result, const std:
     if (!hint.empty()) out["first"]["hint"] = hint;
     if (!result.first_log.empty()) out["first"]["log"] = result.first_log;
   }
+  if (!result.explanations.empty()) out["why"] = result.explanations;
   out["ends"] = nlohmann::json::array();
   for (const RankEnd& end : result.ends) out["ends"].push_back(to_json(end));
   const std::string path = result.run_dir + "/failure.json";

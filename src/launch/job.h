@@ -51,6 +51,8 @@ struct JobSpec {
   std::chrono::milliseconds report_grace{1500};
   /// From SIGTERM (or a forwarded Ctrl-C) to SIGKILL. Raise it where ranks save their state on SIGTERM.
   std::chrono::milliseconds grace{5000};
+  /// A call of communication that waits longer for a rank is told as a hang; 0: none is. Empty: TRIREME_HANG_AFTER_S, else 3 s.
+  std::optional<std::chrono::milliseconds> hang_after;
   std::vector<int> forwarded_signals{SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
   std::map<int, Show> out;  ///< standard output by rank; those not named: kLines
@@ -78,7 +80,8 @@ struct JobResult {
   int interrupted_by = 0;        ///< the signal that the launcher got and passed on
   std::optional<RankEnd> first;  ///< the root cause, of the last attempt
   std::string first_log;  ///< where its words are, below run_dir: "logs/rank1.err", else .out; empty: it wrote nothing
-  std::vector<RankEnd> ends;  ///< all ranks of the last attempt, in the order of their ends
+  std::vector<std::string> explanations;  ///< of the last attempt: what the ranks' traces say about the cause, in lines
+  std::vector<RankEnd> ends;              ///< all ranks of the last attempt, in the order of their ends
 };
 
 /// Starts the ranks, serves their store, relays their output, and returns when no process of the job is left. [blocking]

@@ -58,6 +58,7 @@ std::map<std::string, std::string> rank_variables(const JobSpec& spec, const Att
       {"TORCHELASTIC_ERROR_FILE", str(attempt.run_dir, "/logs/rank", rank, ".error.json")},
       {"TRIREME_RUN_DIR", attempt.run_dir},
       {"TRIREME_JOB_ID", attempt.job_id},
+      {"TRIREME_WATCHER", attempt.watcher},
   };
   if (env_value("TORCH_NCCL_ASYNC_ERROR_HANDLING") == nullptr) env["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1";
   if (sets_one_thread(spec)) env["OMP_NUM_THREADS"] = "1";

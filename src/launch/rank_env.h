@@ -15,6 +15,7 @@ struct Attempt {
   std::string run_dir;  ///< absolute
   std::string port;     ///< of the store; text, since a plan has none yet
   int number = 0;       ///< restarts so far
+  std::string watcher;  ///< pid of this launcher, where it watches for hangs
 };
 
 /// The variables that the launcher adds or changes; an empty value removes.

@@ -79,6 +79,10 @@ void Relay::to_log(Stream& stream, const char* bytes, size_t size) {
   }
 }
 
+void Relay::note(int rank, std::string_view text) {
+  to_log(*streams_[2 * static_cast<size_t>(rank) + 1], text.data(), text.size());
+}
+
 void Relay::take(Stream& stream, std::string_view bytes) {
   to_log(stream, bytes.data(), bytes.size());
   stream.wrote = true;

@@ -41,6 +41,9 @@ class Relay {
   /// Reads what is there. False when the stream has ended; the rest of its last line has then been shown.
   [[nodiscard]] bool pump(size_t index);
 
+  /// Appends lines of the launcher's own to this rank's log of stderr.
+  void note(int rank, std::string_view text);
+
   /// Reads what is there now, up to 1 MiB, and leaves the end of the stream to pump().
   void drain(size_t index);
 

@@ -34,7 +34,7 @@ constexpr int kEmptyScans = 50;
 /// to be named within a second.
 constexpr milliseconds kSuspectLimit{600};
 
-enum Tag : uint64_t { kNotices, kSignals, kRoom, kFirstStream };
+enum Tag : uint64_t { kNotices, kSignals, kRoom, kWatch, kFirstStream };
 
 int64_t monotonic_ns() {
   timespec now{};
@@ -62,6 +62,7 @@ Supervisor::Supervisor(const SupervisorContext& context, Attempt attempt, JobRes
   result_.ends.clear();
   result_.first.reset();
   result_.first_log.clear();
+  result_.explanations.clear();
 }
 
 Supervisor::~Supervisor() {
@@ -72,6 +73,7 @@ Supervisor::~Supervisor() {
 
 void Supervisor::start(rendezvous::ListenSocket socket) {
   attempt_.port = std::to_string(socket.port);
+  if (context_.hang_after.count() > 0) attempt_.watcher = std::to_string(getpid());
   relay_ = std::make_unique<Relay>(
       spec_, attempt_.run_dir,
       str(date_and_time("%Y-%m-%d %H:%M:%S"), " job ", attempt_.job_id, ", attempt ", attempt_.number + 1),
@@ -105,6 +107,13 @@ void Supervisor::start(rendezvous::ListenSocket socket) {
   watch(guardian_.notices, kNotices);
   watch(context_.signal_fd, kSignals);
   watch(context_.room_fd, kRoom);
+  WatchOptions watched;
+  watched.run_dir = attempt_.run_dir;
+  watched.num_ranks = spec_.num_ranks;
+  watched.limit = context_.hang_after;
+  watched.stacks_program = context_.stacks_program;
+  hang_watch_ = std::make_unique<HangWatch>(std::move(watched));
+  watch(hang_watch_->fd(), kWatch);
   for (size_t i = 0; i < relay_->size(); ++i) {
     relay_->stream(i).write_end.reset();
     watch(relay_->stream(i).read_end.get(), kFirstStream + i);
@@ -123,6 +132,8 @@ void Supervisor::run() {
   // The socket is bound here and handed to the server: a port that was picked and released could be taken by others.
   start(rendezvous::listen_tcp(spec_.master_addr, spec_.master_port));
   while (!finished()) wait_once();
+  hang_watch_->stop();
+  take_watch_reports();
   if (!cannot_start_.empty()) throw Error(cannot_start_kind_, cannot_start_);
   if (!strays_.empty() && phase_ == Phase::kRunning) {
     say(str("[launch] ended what the ranks left running: ", join(strays_), ".\n"));
@@ -165,6 +176,7 @@ void Supervisor::handle(uint64_t tag) {
   if (tag == kNotices) return take_notices();
   if (tag == kSignals) return take_signal();
   if (tag == kRoom) return read_streams_again();
+  if (tag == kWatch) return take_watch_reports();
   const auto index = static_cast<size_t>(tag - kFirstStream);
   if (context_.console.full()) {
     epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, relay_->stream(index).read_end.get(), nullptr);
@@ -200,6 +212,7 @@ void Supervisor::take_notice(const Notice& notice) {
   switch (notice.kind) {
     case Notice::Kind::kStarted:
       living_[notice.rank] = notice.pid;
+      hang_watch_->rank_started(notice.rank, notice.pid);
       log::debug("launch", "rank ", notice.rank, " is pid ", notice.pid);
       return;
     case Notice::Kind::kCannotExec:
@@ -228,6 +241,7 @@ void Supervisor::rank_ended(const Notice& notice) {
   end.after_s = static_cast<double>(notice.monotonic_ns - started_ns_) * 1e-9;
   end.unix_ns = notice.unix_ns;
   living_.erase(end.rank);
+  hang_watch_->rank_ended(end.rank);
   result_.ends.push_back(end);
   judge(end);
 }
@@ -237,17 +251,32 @@ void Supervisor::rank_ended(const Notice& notice) {
 void Supervisor::judge(const RankEnd& end) {
   const bool lost_peer = end.signal == 0 && end.exit_code == exit_code(ErrorKind::kPeerLost);
   if (phase_ == Phase::kRunning && end.failed()) {
-    if (!lost_peer || !another_is_dying()) return report_first(end);
+    if (!lost_peer || (!another_is_dying() && !another_has_left())) return report_first(end);
     suspect_ = end;
     return enter(Phase::kSuspecting, kSuspectLimit);
   }
   if (phase_ != Phase::kSuspecting) return;
   if (end.failed() && !lost_peer) return report_first(end);
-  if (!another_is_dying()) report_first(suspect_);
+  if (!another_is_dying() && !another_has_left()) report_first(suspect_);
 }
 
 bool Supervisor::another_is_dying() const {
   return std::any_of(living_.begin(), living_.end(), [](const auto& rank) { return is_exiting(rank.second); });
+}
+
+/// A rank that failed and handles that in good order leaves its groups first, which its peers notice, and takes its time to end.
+bool Supervisor::another_has_left() const {
+  return std::any_of(living_.begin(), living_.end(),
+                     [&](const auto& rank) { return hang_watch_->has_left(rank.first); });
+}
+
+void Supervisor::take_watch_reports() {
+  for (const WatchReport& report : hang_watch_->take()) {
+    say(report.text);
+    for (int rank = 0; rank < spec_.num_ranks; ++rank) relay_->note(rank, report.text);
+    if (report.kind == WatchReport::Kind::kHang) server_->local()->set(rendezvous::kHangNoticeKey, report.text);
+    if (report.kind == WatchReport::Kind::kExplanation) result_.explanations.push_back(report.text);
+  }
 }
 
 void Supervisor::report_first(const RankEnd& end) {
@@ -259,6 +288,7 @@ void Supervisor::report_first(const RankEnd& end) {
   server_->local()->set(rendezvous::kDeathNoticeKey, describe(end, hint_));
   result_.first_log = log_with_words(end.rank);
   say(first_failure_line(end, hint_, spec_.num_ranks, attempt_.run_dir, result_.first_log));
+  hang_watch_->rank_failed(end.rank);
   enter(Phase::kReporting, spec_.report_grace);
 }
 
@@ -288,6 +318,7 @@ void Supervisor::take_signal() {
     return enter(Phase::kKilling, kKillLimit);
   }
   result_.interrupted_by = signal;
+  hang_watch_->job_is_ending();
   signal_sent_ = signal;
   say(str("[launch] ", signal_name(signal), ": passed on to the ranks; SIGKILL follows in ", seconds(spec_.grace),
           ", a second signal brings it at once.\n"));

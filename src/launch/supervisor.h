@@ -10,6 +10,7 @@
 
 #include "launch/console.h"
 #include "launch/guardian.h"
+#include "launch/hang_watch.h"
 #include "launch/job.h"
 #include "launch/rank_env.h"
 #include "launch/relay.h"
@@ -32,6 +33,8 @@ struct SupervisorContext {
   int signal_fd;  ///< the forwarded signals
   Inherited inherited;
   long long oom_kills = 0;  ///< before the start
+  std::chrono::milliseconds hang_after{0};
+  std::string stacks_program;
 };
 
 /// Purpose    see the file's head. After the first failure: death notice, report, `report_grace`, SIGTERM, `grace`,
@@ -70,6 +73,8 @@ class Supervisor {
   void guardian_lost();
   void read_streams_again();
   void end_streams();
+  void take_watch_reports();
+  [[nodiscard]] bool another_has_left() const;
   void say(const std::string& text) { context_.console.write(2, text); }
   [[nodiscard]] bool finished() const { return all_gone_ && num_open_streams_ == 0; }
 
@@ -78,6 +83,7 @@ class Supervisor {
   Attempt attempt_;
   JobResult& result_;
   std::unique_ptr<Relay> relay_;
+  std::unique_ptr<HangWatch> hang_watch_;
   std::unique_ptr<rendezvous::TcpStoreServer> server_;
   Guardian guardian_;
   Fd epoll_;

@@ -101,6 +101,9 @@ class TcpStoreServer {
 /// SIGKILL"). Ranks that wait for each other without shared memory yet look at it, so that nobody waits for the dead.
 inline constexpr std::string_view kDeathNoticeKey = "trireme/death_notice";
 
+/// Key under which the launcher publishes the latest hang that it has found, as it tells it: lines of text.
+inline constexpr std::string_view kHangNoticeKey = "trireme/hang_notice";
+
 /// get() that gives up early: throws kPeerLost with the launcher's line when a death notice appears while the key is
 /// awaited. `root` is the store the notice is in (no prefix); `what` names the operation in the message.
 [[nodiscard]] std::string get_unless_dead(Store& store, Store& root, std::string_view key,

@@ -1,0 +1,234 @@
+// Oracle: closed form. The test decides which rank goes wrong, how and in which step; the launcher must name that rank and no other, say what
+// it does, and say it within 10 s. A run in which nobody goes wrong must name nobody.
+//
+// The table is every fault x pattern of calls x 2, 3 and 4 ranks x each rank as the culprit, at seeded steps; a seeded tenth of it runs
+// everywhere else (support/soak.h). It prints the rows of bench/results/fault_injection.md.
+#include <gmock/gmock.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <ctime>
+#include <random>
+
+#include "base/str.h"
+#include "launch/job_fixture.h"
+#include "support/soak.h"
+
+namespace trireme::testing {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr double kLimit_s = 10;
+constexpr int kNumSteps = 12;
+
+double now_s() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
+/// How the launcher comes to name the culprit.
+enum class Told { kHang, kBusy, kCallsDiffer, kEnded };
+
+struct Fault {
+  const char* name;
+  Told told;
+  const char* words;  ///< that must stand in what is said of the culprit
+};
+constexpr Fault kFaults[] = {
+    {"late", Told::kHang, "sleeps (clock_nanosleep) in evaluate"},
+    {"loader", Told::kHang, "sleeps (clock_nanosleep) in load_batch"},
+    {"mutex", Told::kHang, "waits for a mutex (pthread_mutex_lock) in update_statistics"},
+    {"spin", Told::kHang, "computes in spin"},
+    {"stop", Told::kHang, "is stopped (SIGSTOP)"},
+    {"busy", Told::kBusy, "is busy: saving a checkpoint, 63 %"},
+    {"missing", Told::kCallsDiffer, "is out of step"},
+    {"extra", Told::kCallsDiffer, "is out of step"},
+    {"swapped", Told::kCallsDiffer, "is out of step"},
+    {"shape", Told::kCallsDiffer, "is out of step"},
+    {"dtype", Told::kCallsDiffer, "the dtypes differ"},
+    {"root", Told::kCallsDiffer, "is out of step"},
+    {"die", Told::kEnded, "SIGKILL"},
+    {"throw", Told::kEnded, "exit code 1"},
+    {"memory", Told::kEnded, "SIGABRT"},
+    {"crash", Told::kEnded, "SIGSEGV"},
+};
+constexpr const char* kPatterns[] = {"collectives", "all_to_all", "messages"};
+
+struct Trial {
+  const Fault* fault = nullptr;
+  std::string pattern;
+  int num_ranks = 0;
+  int culprit = 0;
+  int step = 0;
+};
+
+/// There is no root in an all_to_all, and no third rank to send to among two.
+bool exists(const Fault& fault, std::string_view pattern, int num_ranks) {
+  if (std::string_view(fault.name) != "root") return true;
+  return pattern == "collectives" || (pattern == "messages" && num_ranks > 2);
+}
+
+std::vector<Trial> whole_list() {
+  std::vector<Trial> trials;
+  for (const Fault& fault : kFaults) {
+    for (const char* pattern : kPatterns) {
+      for (int num_ranks = 2; num_ranks <= 4; ++num_ranks) {
+        if (!exists(fault, pattern, num_ranks)) continue;
+        for (int culprit = 0; culprit < num_ranks; ++culprit)
+          trials.push_back({&fault, pattern, num_ranks, culprit, 0});
+      }
+    }
+  }
+  return trials;
+}
+
+class FaultInjection : public JobTest {
+ protected:
+  [[nodiscard]] std::unique_ptr<Subprocess> start_faulty(const Trial& trial) const {
+    Subprocess::Options with = options();
+    with.env["TRIREME_HANG_AFTER_S"] = "0.2";
+    return std::make_unique<Subprocess>(
+        command({"--nproc-per-node", std::to_string(trial.num_ranks), "--grace", "0.1",
+                 TRIREME_BIN_DIR "/launch_fault_rank", trial.pattern, trial.fault->name, std::to_string(trial.culprit),
+                 std::to_string(trial.step), std::to_string(kNumSteps)}),
+        with);
+  }
+
+  /// Seconds from the fault to the launcher's words; checks the words.
+  double run_trial(const Trial& trial) {
+    std::filesystem::remove_all(run_dir());
+    const auto job = start_faulty(trial);
+    const std::string culprit = str("rank ", trial.culprit);
+    const bool hang = trial.fault->told == Told::kHang || trial.fault->told == Told::kBusy;
+    const std::string awaited = hang                                      ? str("[launch]   ", culprit, " (pid ")
+                                : trial.fault->told == Told::kCallsDiffer ? str("[launch] Why: ")
+                                                                          : str("[launch] FAILED");
+    const bool named = job->await_output(awaited);
+    const double named_s = now_s();
+    if (hang && std::string_view(trial.fault->name) != "late" && std::string_view(trial.fault->name) != "busy") {
+      job->kill(SIGTERM);
+    }
+    const int code = job->wait();
+    EXPECT_TRUE(named) << job->err();
+    const size_t at = job->out().find("fault ");
+    EXPECT_NE(at, std::string::npos) << job->out() << job->err();
+    if (at == std::string::npos) return -1;
+    check_hangs(trial);
+    if (hang) {
+      EXPECT_THAT(job->err(), ::testing::ContainsRegex(str("\\[launch\\]   ", culprit, " \\(pid [0-9]+\\) .*")));
+      EXPECT_THAT(job->err(), HasSubstr(trial.fault->words));
+    } else if (trial.fault->told == Told::kCallsDiffer) {
+      EXPECT_THAT(failure()["why"].dump(), HasSubstr(str("Why: ", culprit, " is out of step"))) << job->err();
+      EXPECT_THAT(failure()["why"].dump(), HasSubstr(trial.fault->words));
+      EXPECT_THAT(failure()["why"].dump(), HasSubstr(str(" in step ", trial.step)));
+    } else {
+      EXPECT_EQ(failure()["first"]["rank"], trial.culprit) << job->err();
+      EXPECT_THAT(job->err(), HasSubstr(trial.fault->words));
+      EXPECT_NE(code, 0);
+    }
+    return named_s - 1e-9 * std::stod(job->out().substr(at + 6));
+  }
+
+  /// Whatever was told as a hang, nobody else was named.
+  void check_hangs(const Trial& trial) const {
+    const nlohmann::json hangs = nlohmann::json::parse(read("run/hang.json"), nullptr, false);
+    const bool expected = trial.fault->told == Told::kHang || trial.fault->told == Told::kBusy;
+    EXPECT_EQ(hangs.is_object() || !expected, true) << "no hang.json";
+    if (!hangs.is_object()) return;
+    for (const nlohmann::json& hang : hangs["hangs"]) {
+      ASSERT_EQ(hang["culprits"].size(), 1U) << hang.dump(1);
+      EXPECT_EQ(hang["culprits"][0]["rank"], trial.culprit) << hang.dump(1);
+      if (!expected) continue;
+      EXPECT_THAT(hang["culprits"][0]["words"].get<std::string>(), HasSubstr(trial.fault->words));
+      EXPECT_EQ(hang["kind"], trial.fault->told == Told::kBusy ? "busy" : "hang");
+      // Messages let the others run ahead by as many steps as there are ranks between.
+      EXPECT_GE(hang["step"], trial.step);
+      EXPECT_LE(hang["step"], trial.step + (trial.pattern == "messages" ? trial.num_ranks : 0));
+    }
+  }
+};
+
+TEST_F(FaultInjection, TheCulpritIsNamed) {
+  std::vector<Trial> trials = whole_list();
+  const auto given = GTEST_FLAG_GET(random_seed);
+  const int seed = given != 0 ? given : 20261130;
+  std::mt19937 random(static_cast<unsigned>(seed));
+  for (Trial& trial : trials) trial.step = 3 + static_cast<int>(random() % (kNumSteps - 4));
+  if (!whole_table()) {
+    std::shuffle(trials.begin(), trials.end(), random);
+    trials.resize(trials.size() / 10);
+    std::sort(trials.begin(), trials.end(), [](const Trial& a, const Trial& b) { return a.fault < b.fault; });
+  }
+  std::printf("seed %d\n| fault | trials | named | by | max s | median s |\n| --- | --- | --- | --- | --- | --- |\n",
+              seed);
+  for (const Fault& fault : kFaults) {
+    std::vector<double> times;
+    int named = 0;
+    for (const Trial& trial : trials) {
+      if (trial.fault != &fault) continue;
+      SCOPED_TRACE(str(fault.name, " of rank ", trial.culprit, "/", trial.num_ranks, ", ", trial.pattern, ", step ",
+                       trial.step, ", seed ", seed));
+      const auto failures = ::testing::UnitTest::GetInstance()->current_test_info()->result()->total_part_count();
+      times.push_back(run_trial(trial));
+      EXPECT_LT(times.back(), kLimit_s);
+      named +=
+          ::testing::UnitTest::GetInstance()->current_test_info()->result()->total_part_count() == failures ? 1 : 0;
+    }
+    if (times.empty()) continue;
+    std::sort(times.begin(), times.end());
+    const char* by = fault.told == Told::kHang    ? "HANG"
+                     : fault.told == Told::kBusy  ? "Waiting"
+                     : fault.told == Told::kEnded ? "FAILED"
+                                                  : "Why";
+    std::printf("| %s | %zu | %d | %s | %.2f | %.2f |\n", fault.name, times.size(), named, by, times.back(),
+                times[times.size() / 2]);
+  }
+}
+
+// With the default limit. In the whole table 1,000 steps with ten evaluations of 2 s, else 100 steps with one.
+TEST_F(FaultInjection, NobodyIsNamedInAHealthyRun) {
+  const char* steps = whole_table() ? "1000" : "100";
+  for (const char* pattern : kPatterns) {
+    const Finished job = run({"--nproc-per-node", "3", TRIREME_BIN_DIR "/launch_fault_rank", pattern, "evaluate", "-1",
+                              "0", steps, pattern == kPatterns[0] ? "2" : "0"});
+    EXPECT_EQ(job.exit_code, 0) << job.err;
+    EXPECT_THAT(job.err, Not(HasSubstr("HANG")));
+    EXPECT_THAT(job.err, Not(HasSubstr("Waiting")));
+    EXPECT_FALSE(std::filesystem::exists(run_dir() + "/hang.json"));
+  }
+}
+
+// What a rank that waits for another one prints is in every rank's log too; and the report is there while the rank is stopped.
+TEST_F(FaultInjection, EveryRanksLogHasTheHang) {
+  const Trial trial = {.fault = &kFaults[4], .pattern = "collectives", .num_ranks = 3, .culprit = 0, .step = 5};
+  const auto job = start_faulty(trial);
+  ASSERT_TRUE(job->await_output("is stopped (SIGSTOP)")) << job->err();
+  EXPECT_THAT(read("run/reports/rank0.txt"), HasSubstr("train("));
+  job->kill(SIGTERM);
+  (void)job->wait();
+  for (const int rank : {0, 1, 2}) {
+    EXPECT_THAT(read(str("run/logs/rank", rank, ".err")), HasSubstr("[launch] HANG: group 'world' call 17"));
+  }
+}
+
+TEST_F(FaultInjection, ZeroTurnsTheWatchOffAndAWrongValueIsRefused) {
+  Subprocess::Options with = options();
+  with.env["TRIREME_HANG_AFTER_S"] = "0";
+  const Finished off = run_program(
+      command({"--nproc-per-node", "2", TRIREME_BIN_DIR "/launch_fault_rank", "collectives", "late", "1", "2", "3"}),
+      with);
+  EXPECT_EQ(off.exit_code, 0) << off.err;
+  EXPECT_THAT(off.err, Not(HasSubstr("HANG")));
+  with.env["TRIREME_HANG_AFTER_S"] = "soon";
+  const Finished wrong = run_program(command({"true"}), with);
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("TRIREME_HANG_AFTER_S is 'soon'; 0 (no watch) to 1000000 seconds are required."));
+}
+
+}  // namespace
+}  // namespace trireme::testing
