@@ -1,4 +1,4 @@
-// trireme-stacks PID: the stacks of all threads of a process, taken from outside, so that a process that is stopped, spins, or is inside
+// trireme-stacks PID [FILE RANK]: the stacks of all threads of a process, taken from outside, so that a process that is stopped, spins, or is inside
 // malloc shows them too. A program of its own, since only it needs libdw, and since whoever waits for it can end it.
 //
 // Each thread is held only while its frames are counted; names are looked up when all threads run again. Output:
@@ -8,7 +8,7 @@
 //     #0 pthread_mutex_lock+0x12f libc.so.6
 //     #1 load_batch(int) train loader.cpp:41
 //
-// Exit code 0; 1 where not even one thread could be looked at, with the reason on stderr.
+// With FILE it goes there, behind a line about the rank, and appears when it is whole. Exit code 0; 1 where not even one thread could be looked at, with the reason on stderr.
 #include <cxxabi.h>
 #include <dirent.h>
 #include <elfutils/libdwfl.h>
@@ -130,14 +130,24 @@ char state_of(pid_t pid, pid_t tid) {
 
 int main(int argc, char** argv) {
   pid_t pid = 0;
-  if (argc != 2 || std::from_chars(argv[1], argv[1] + std::strlen(argv[1]), pid).ec != std::errc{} || pid <= 0) {
-    std::fputs("usage: trireme-stacks PID\nPrints the stacks of all threads of a process.\n", stderr);
+  const bool good = (argc == 2 || argc == 4) &&
+                    std::from_chars(argv[1], argv[1] + std::strlen(argv[1]), pid).ec == std::errc{} && pid > 0;
+  const std::string file = argc == 4 ? argv[2] : "";
+  if (!good) {
+    std::fputs("usage: trireme-stacks PID [FILE RANK]\nPrints the stacks of all threads of a process.\n", stderr);
     return 2;
   }
   const std::vector<pid_t> tids = threads_of(pid);
   if (tids.empty()) {
     std::fprintf(stderr, "[stacks] there is no process %d that may be looked at.\n", pid);
     return 1;
+  }
+  if (!file.empty()) {
+    if (std::freopen((file + ".new").c_str(), "w", stdout) == nullptr) {
+      std::perror((file + ".new").c_str());
+      return 1;
+    }
+    std::printf("rank %s pid %d\n", argv[3], pid);
   }
   print_memory(pid);
   std::string states;  // before we stop them
@@ -179,6 +189,7 @@ int main(int argc, char** argv) {
       std::printf("  no stack: %s\n", threads[i].error.c_str());
   }
   std::fflush(stdout);
+  if (!file.empty() && std::rename((file + ".new").c_str(), file.c_str()) != 0) std::perror(file.c_str());
   if (!any) {
     const std::string yama = first_line("/proc/sys/kernel/yama/ptrace_scope");
     std::fprintf(

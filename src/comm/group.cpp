@@ -8,6 +8,7 @@
 #include "base/torch/torch_compat.h"
 #include "comm/group_state.h"
 #include "comm/meeting.h"
+#include "profile/rank_report.h"
 #include "trireme/base/error.h"
 
 namespace trireme::comm {
@@ -42,6 +43,7 @@ Group make_group(const GroupOptions& options) {
   backend.communicator.group_name = options.name;
   backend.communicator.global_ranks = options.global_ranks;
   backend.communicator.timeout = options.timeout;
+  if (size > 1 && !profile::is_watched()) backend.communicator.hang_after = profile::hang_limit_from_environment();
   backend.watch = options.watch;
   backend.trace = options.trace;
   c10::intrusive_ptr<c10d::Backend> made = entry.make(backend);

@@ -10,6 +10,7 @@
 #include "comm/group_state.h"
 #include "comm/meeting.h"
 #include "comm/step.h"
+#include "profile/rank_report.h"
 #include "trireme/base/error.h"
 #include "trireme/rendezvous/job_env.h"
 
@@ -46,6 +47,8 @@ Group init(const InitOptions& options) {
   static_cast<void>(find_backend(options.backend));  // before anybody waits for anybody
   const rendezvous::JobEnv env = rendezvous::detect_job_env();
   if (env.world_size > 1) log::set_rank(env.rank);
+
+  profile::prepare_rank_reports(env.run_dir, env.rank);
 
   GroupOptions group;
   group.backend = options.backend;

@@ -84,18 +84,6 @@ std::pair<std::string, uint64_t> name_of(const std::string& group, const std::st
 
 }  // namespace
 
-milliseconds hang_limit_from_environment() {
-  const char* text = std::getenv("TRIREME_HANG_AFTER_S");
-  if (text == nullptr || *text == '\0') return WatchOptions{}.limit;
-  char* end = nullptr;
-  const double seconds = std::strtod(text, &end);
-  if (*end != '\0' || !(seconds >= 0 && seconds <= 1e6)) {
-    throw Error(ErrorKind::kConfig, str("[launch.start] TRIREME_HANG_AFTER_S is '", text,
-                                        "'; 0 (no watch) to 1000000 seconds are required."));
-  }
-  return milliseconds(static_cast<int64_t>(std::ceil(seconds * 1000)));
-}
-
 HangWatch::HangWatch(WatchOptions options)
     : options_(std::move(options)), started_(now_on_the_wall()), ready_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   last_look_ns_ = now_ns();

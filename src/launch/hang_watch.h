@@ -120,7 +120,4 @@ class HangWatch {
   std::thread thread_;
 };
 
-/// The limit as TRIREME_HANG_AFTER_S says, else 3 s; 0 where that is 0. Throws kConfig on anything but 0 to 1000000.
-[[nodiscard]] std::chrono::milliseconds hang_limit_from_environment();
-
 }  // namespace trireme::launch

@@ -14,6 +14,7 @@
 #include "launch/failure_report.h"
 #include "launch/rank_env.h"
 #include "launch/supervisor.h"
+#include "profile/rank_report.h"
 #include "trireme/base/error.h"
 #include "trireme/rendezvous/job_env.h"
 
@@ -139,7 +140,8 @@ JobResult run_job(const JobSpec& spec) {
   check(spec);
   fill_standard_streams();
   const std::string executable = spec.executable.empty() ? find_program(spec.command.front()) : spec.executable;
-  const std::chrono::milliseconds hang_after = spec.hang_after ? *spec.hang_after : hang_limit_from_environment();
+  const std::chrono::milliseconds hang_after =
+      spec.hang_after ? *spec.hang_after : profile::hang_limit_from_environment();
   JobResult result;
   Attempt attempt;
   attempt.job_id = result.job_id = new_job_id();
@@ -153,7 +155,7 @@ JobResult run_job(const JobSpec& spec) {
     Console console(room.get());
     const Inherited inherited{signals.pipe_was_default(), signals.file_size_was_default(), files.before()};
     const SupervisorContext context{spec,      executable,        console,    room.get(),           signals.fd(),
-                                    inherited, read_oom_kills(), hang_after, find_stacks_program()};
+                                    inherited, read_oom_kills(), hang_after, profile::find_stacks_program()};
     while (true) {
       Supervisor supervisor(context, attempt, result);
       supervisor.run();

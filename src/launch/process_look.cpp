@@ -153,22 +153,6 @@ MemoryUse read_memory_use(pid_t pid) {
   return use;
 }
 
-std::string find_stacks_program() {
-  constexpr const char* kName = "trireme-stacks";
-  std::array<char, PATH_MAX> self{};
-  const ssize_t got = readlink("/proc/self/exe", self.data(), self.size() - 1);
-  std::string own(self.data(), got > 0 ? static_cast<size_t>(got) : 0);
-  own = own.substr(0, own.rfind('/') + 1) + kName;
-  if (access(own.c_str(), X_OK) == 0) return own;
-  const char* path = std::getenv("PATH");
-  std::istringstream folders(path != nullptr ? path : "");
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    std::string candidate = str(folder.empty() ? "." : folder, "/", kName);
-    if (access(candidate.c_str(), X_OK) == 0) return candidate;
-  }
-  return {};
-}
-
 std::vector<ThreadLook> parse_stacks(const std::string& text) {
   std::vector<ThreadLook> threads;
   std::istringstream lines(text);

@@ -49,9 +49,6 @@ struct ProcessLook {
 [[nodiscard]] ProcessLook look_at_process(pid_t pid, const std::string& stacks_program,
                                           std::chrono::milliseconds limit);
 
-/// trireme-stacks beside this program, else in PATH; empty when there is none.
-[[nodiscard]] std::string find_stacks_program();
-
 /// The threads of what trireme-stacks has printed. Any text may come in.
 [[nodiscard]] std::vector<ThreadLook> parse_stacks(const std::string& text);
 

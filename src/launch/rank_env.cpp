@@ -59,6 +59,7 @@ std::map<std::string, std::string> rank_variables(const JobSpec& spec, const Att
       {"TRIREME_RUN_DIR", attempt.run_dir},
       {"TRIREME_JOB_ID", attempt.job_id},
       {"TRIREME_WATCHER", attempt.watcher},
+      {"TRIREME_STACKS_PROGRAM", attempt.stacks_program},
   };
   if (env_value("TORCH_NCCL_ASYNC_ERROR_HANDLING") == nullptr) env["TORCH_NCCL_ASYNC_ERROR_HANDLING"] = "1";
   if (sets_one_thread(spec)) env["OMP_NUM_THREADS"] = "1";
@@ -126,7 +127,11 @@ void make_log_dir(const std::string& run_dir, int num_ranks) {
     std::filesystem::rename(str(run_dir, "/", name), str(run_dir, "/", name, ".old"), ignored);
   };
   put_aside("failure.json");
-  for (int rank = 0; rank < num_ranks; ++rank) put_aside(str("logs/rank", rank, ".error.json"));
+  put_aside("hang.json");
+  for (int rank = 0; rank < num_ranks; ++rank) {
+    put_aside(str("logs/rank", rank, ".error.json"));
+    put_aside(str("reports/rank", rank, ".txt"));
+  }
 }
 
 std::string date_and_time(const char* format) {

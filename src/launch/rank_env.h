@@ -12,10 +12,11 @@ namespace trireme::launch {
 /// What is the same for all ranks of one attempt.
 struct Attempt {
   std::string job_id;
-  std::string run_dir;  ///< absolute
-  std::string port;     ///< of the store; text, since a plan has none yet
-  int number = 0;       ///< restarts so far
-  std::string watcher;  ///< pid of this launcher, where it watches for hangs
+  std::string run_dir;         ///< absolute
+  std::string port;            ///< of the store; text, since a plan has none yet
+  int number = 0;              ///< restarts so far
+  std::string stacks_program;  ///< trireme-stacks; empty: it was not found
+  std::string watcher;         ///< pid of this launcher, where it watches for hangs
 };
 
 /// The variables that the launcher adds or changes; an empty value removes.

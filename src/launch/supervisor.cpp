@@ -73,6 +73,7 @@ Supervisor::~Supervisor() {
 
 void Supervisor::start(rendezvous::ListenSocket socket) {
   attempt_.port = std::to_string(socket.port);
+  attempt_.stacks_program = context_.stacks_program;
   if (context_.hang_after.count() > 0) attempt_.watcher = std::to_string(getpid());
   relay_ = std::make_unique<Relay>(
       spec_, attempt_.run_dir,

@@ -9,6 +9,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <vector>
 
@@ -18,6 +22,7 @@
 #include "comm/transport/shm/unix_socket.h"
 #include "support/patience.h"
 #include "support/rank_processes.h"
+#include "support/temp_dir.h"
 
 namespace trireme::comm {
 namespace {
@@ -327,6 +332,41 @@ TEST(ShmCommunicator, ForkedChildThatDestroysItsCopyDoesNotLeaveTheGroup) {
     reduce();
   });
   for (const auto& outcome : ranks.join()) EXPECT_EQ(outcome.error, "");
+}
+
+// Oracle: closed form. Rank 1 does not come to call 2; rank 0 has no launcher that would tell, so it says itself who is late.
+TEST(ShmCommunicator, ARankThatNobodyWatchesSaysWhoKeepsItWaiting) {
+  for (const bool stop : {false, true}) {
+    const trireme::test::TempDir folder;
+    const std::string log = folder / "err";
+    RankProcesses ranks(2, [&](int rank, rendezvous::Store& store, const auto& reach) {
+      const int to = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
+      if (rank == 0 && dup2(to, STDERR_FILENO) < 0) throw Error(ErrorKind::kIo, "[test] dup2 failed");
+      CommunicatorOptions options;
+      options.hang_after = std::chrono::milliseconds(50);
+      const auto comm = make_shm_communicator(store, store, rank, 2, options);
+      reduce_and_check(*comm, 1, 8);
+      reach("first");
+      if (rank == 1) (void)store.get("go", kPatience);
+      reduce_and_check(*comm, 2, 9);
+    });
+    ranks.await_mark(1, "first");
+    if (stop) ranks.kill(1, SIGSTOP);
+    const std::string want =
+        str("in call 2, all_reduce sum f32[9], for rank 1 (last seen in call 1, all_reduce sum f32[8]",
+            stop ? "; it is stopped (SIGSTOP))" : ")");
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
+    std::string text;
+    while (text.find(want) == std::string::npos && std::chrono::steady_clock::now() < deadline) {
+      std::ifstream file(log);
+      text = {std::istreambuf_iterator<char>(file), {}};
+      usleep(1000);
+    }
+    EXPECT_THAT(text, HasSubstr(want));
+    ranks.store().set("go", "1");
+    if (stop) ranks.kill(1, SIGCONT);
+    for (const auto& outcome : ranks.join()) EXPECT_EQ(outcome.error, "");
+  }
 }
 
 }  // namespace

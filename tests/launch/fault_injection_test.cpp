@@ -130,6 +130,15 @@ class FaultInjection : public JobTest {
       EXPECT_EQ(failure()["first"]["rank"], trial.culprit) << job->err();
       EXPECT_THAT(job->err(), HasSubstr(trial.fault->words));
       EXPECT_NE(code, 0);
+      const std::string name = trial.fault->name;
+      // A catch that throws on leaves nothing of the stack below it.
+      const std::string report = read(str("run/reports/rank", trial.culprit, ".txt"));
+      const std::string inside = name == "crash" ? "train(" : name == "memory" ? "std::terminate" : "";
+      EXPECT_THAT(report, HasSubstr(inside));
+      for (int rank = 0; rank < trial.num_ranks; ++rank) {
+        EXPECT_THAT(read(str("run/reports/rank", rank, ".txt")), HasSubstr("VmHWM")) << rank;
+        EXPECT_TRUE(std::filesystem::exists(str(run_dir(), "/trace/rank", rank, ".trace")));
+      }
     }
     return named_s - 1e-9 * std::stod(job->out().substr(at + 6));
   }

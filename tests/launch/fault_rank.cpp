@@ -25,6 +25,7 @@
 #include "comm/algorithms/call_queue.h"
 #include "comm/algorithms/communicator.h"
 #include "profile/collective_trace.h"
+#include "profile/rank_report.h"
 #include "trireme/base/error.h"
 #include "trireme/comm/busy.h"
 #include "trireme/rendezvous/job_env.h"
@@ -53,6 +54,7 @@ int64_t now_ns() {
 class Rank {
  public:
   Rank() : env_(trireme::rendezvous::detect_job_env()), job_(trireme::rendezvous::open_job_store(env_, kLong)) {
+    trireme::profile::prepare_rank_reports(env_.run_dir, env_.rank);
     const std::string folder = env_.run_dir + "/trace";
     std::filesystem::create_directories(folder);
     trace_ =

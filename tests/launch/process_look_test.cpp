@@ -9,6 +9,7 @@
 #include <csignal>
 
 #include "launch/process_tree.h"
+#include "profile/rank_report.h"
 
 namespace trireme::launch {
 namespace {
@@ -59,7 +60,7 @@ class LiveLookTest : public ::testing::Test {
 };
 
 TEST_F(LiveLookTest, ShowsTheStackAndLeavesTheProcessAsItWas) {
-  const std::string program = find_stacks_program();
+  const std::string program = profile::find_stacks_program();
   if (program.empty()) GTEST_SKIP() << "trireme-stacks was not built: libdw-dev is not installed";
   const ProcessLook look = look_at_process(child_, program, std::chrono::seconds(60));
   if (look.threads.empty() || look.threads[0].frames.empty()) GTEST_SKIP() << look.problem;
@@ -83,7 +84,7 @@ TEST(ProcessLook, OneThatIsGoneIsGone) {
   const pid_t child = fork();
   if (child == 0) _exit(0);
   waitpid(child, nullptr, 0);
-  EXPECT_TRUE(look_at_process(child, find_stacks_program(), std::chrono::seconds(1)).gone());
+  EXPECT_TRUE(look_at_process(child, profile::find_stacks_program(), std::chrono::seconds(1)).gone());
 }
 
 }  // namespace

@@ -12,6 +12,8 @@ struct CommunicatorOptions {
   std::string group_name = "world";
   std::vector<int> global_ranks;  ///< of the members, for messages; empty: 0 .. n-1
   std::chrono::milliseconds timeout{30 * 60 * 1000};
+  /// A rank that waits longer says so in its log, once for each wait, and who is late; 0: it does not. For ranks that no launcher watches.
+  std::chrono::milliseconds hang_after{0};
 };
 
 /// Whether a member, by group rank, is still missing at this moment.

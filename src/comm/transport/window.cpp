@@ -8,10 +8,12 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <fstream>
 #include <thread>
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "comm/transport/shm/peer_memory.h"
 
@@ -182,12 +184,18 @@ void Window::read_peer(int peer, uint64_t remote_address, void* local, size_t by
 void Window::await_slowly(Flag& flag, uint32_t value, const CallInfo& info, int peer) {
   if (wait_policy_.spin([&] { return flag.reached(value); })) return;
   const auto deadline = deadline_after(options_.timeout);
-  auto next_look = Clock::now() + kSlice;
+  const auto start = Clock::now();
+  auto next_look = start + kSlice;
+  bool told = options_.hang_after.count() == 0;
   while (true) {
-    flag.sleep(value, kSlice);
+    flag.sleep(value, told ? kSlice : std::min(kSlice, options_.hang_after));
     if (flag.reached(value)) return;
     throw_if_broken();
     const auto now = Clock::now();
+    if (!told && now - start >= options_.hang_after) {
+      told = true;
+      tell_of_wait(info, peer, std::chrono::duration<double>(now - start).count());
+    }
     if (now < next_look) continue;
     look_for_the_lost(info, peer, &flag, value);
     next_look = now + kSlice;
@@ -230,15 +238,39 @@ void Window::require_alive(int peer, const CallInfo& info) {
   look_for_the_lost(info, peer);
 }
 
+std::vector<int> Window::late_ranks(int peer) const {
+  if (peer >= 0) return {peer};
+  std::vector<int> late;
+  for (int r = 0; r < size(); ++r) {
+    if (!lane_of(r, phase_).flag.reached(phase_)) late.push_back(r);
+  }
+  return late;
+}
+
+std::string Window::last_seen(int rank) const {
+  // A lane that its rank has not come to holds what it called two phases ago at the latest.
+  const CallInfo& last = lane_of(rank, phase_ - 1).header;
+  std::string text =
+      last.call > 0 ? str("last seen in call ", last.call, ", ", told(last)) : std::string("not seen yet");
+  std::ifstream stat(str("/proc/", ranks_[rank].pid, "/stat"));
+  std::string line;
+  std::getline(stat, line);
+  const size_t close = line.rfind(')');
+  if (close != std::string::npos && line.compare(close, 3, ") T") == 0) text += "; it is stopped (SIGSTOP)";
+  return text;
+}
+
+void Window::tell_of_wait(const CallInfo& info, int peer, double waited_s) const {
+  std::vector<std::string> parts;
+  for (const int r : late_ranks(peer)) parts.push_back(str("rank ", global_rank(r), " (", last_seen(r), ")"));
+  if (parts.empty()) return;
+  log::warn("comm", "group '", options_.group_name, "': waiting ", waited_s, " s in call ", info.call, ", ", told(info),
+            info.step > 0 ? str(", step ", info.step) : "", ", for ", join(parts), ". Find out what they do instead.");
+}
+
 void Window::report_timeout(const CallInfo& info, int peer) {
   std::vector<int> late;
-  if (peer >= 0) {
-    late.push_back(global_rank(peer));
-  } else {
-    for (int r = 0; r < size(); ++r) {
-      if (!lane_of(r, phase_).flag.reached(phase_)) late.push_back(global_rank(r));
-    }
-  }
+  for (const int r : late_ranks(peer)) late.push_back(global_rank(r));
   poison(ErrorKind::kTimeout, str(where(info), " (", told(info), "): nothing for ", seconds(options_.timeout),
                                   " s; still waiting for rank", late.size() == 1 ? " " : "s ", join(late),
                                   ". Find out what they do instead, or raise the group's timeout."));

@@ -189,6 +189,10 @@ class Window {
   /// `flag` and `value`: what is awaited of `peer`, or null when any sign of it would come too late.
   void look_for_the_lost(const CallInfo& info, int peer, const Flag* flag = nullptr, uint32_t value = 0);
   [[noreturn]] void report_mismatch(const CallInfo& mine);
+  [[nodiscard]] std::vector<int> late_ranks(int peer) const;  ///< group ranks
+  /// What can be seen from here of a rank that has not come: its last call, and whether its process is stopped.
+  [[nodiscard]] std::string last_seen(int rank) const;
+  void tell_of_wait(const CallInfo& info, int peer, double waited_s) const;
   [[noreturn]] void report_timeout(const CallInfo& info, int peer);
   [[noreturn]] void throw_broken();
   [[nodiscard]] std::string where(const CallInfo& info) const;
