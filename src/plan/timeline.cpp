@@ -127,7 +127,7 @@ class Svg {
     out_ = str("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"", fixed(kLeft + kWidth + kRight, 0), "\" height=\"",
                fixed(height, 0), "\" font-family=\"sans-serif\" font-size=\"11\">\n",
                "<rect width=\"100%\" height=\"100%\" fill=\"white\"/>\n<text x=\"", fixed(kLeft, 0),
-               "\" y=\"20\" font-size=\"15\">", escape(title), "</text>\n");
+               "\" y=\"20\" font-size=\"", fixed(title_size(title), 1), "\">", escape(title), "</text>\n");
     legend();
     axis(height - kBottom);
     for (size_t row = 0; row < shown_.size(); ++row) draw_rank(row);
@@ -142,6 +142,10 @@ class Svg {
   static constexpr int kMostRanks = 32;
   static constexpr double kThinnest = 0.4;  ///< pixels: narrower actions of one kind are drawn as one
 
+  /// So that a long title ends where the drawing does: letters are about 0.55 of their size wide.
+  static double title_size(const std::string& title) {
+    return std::min(15.0, (kWidth + kRight) / (0.55 * static_cast<double>(std::max<size_t>(title.size(), 1))));
+  }
   [[nodiscard]] double x(double seconds) const { return kLeft + seconds * scale_; }
   [[nodiscard]] static double y(size_t row) { return kTop + static_cast<double>(row) * (kRow + kMemory + kGap); }
 
@@ -191,12 +195,11 @@ class Svg {
   void axis(double bottom) {
     if (step_.step_s <= 0) return;
     const double rough = step_.step_s / 10;
-    double tick = std::pow(10, std::floor(std::log10(rough)));
+    const double decade = std::pow(10, std::floor(std::log10(rough)));
+    double tick = decade;
     for (const double factor : {2.0, 5.0, 10.0}) {
-      if (tick * factor <= rough * 1.5) {
-        tick *= factor;
-        break;
-      }
+      if (decade * factor <= rough * 1.5)
+        tick = decade * factor;  // at most 10 of them, so that their times do not meet
     }
     for (int i = 0; i * tick <= step_.step_s * 1.0001; ++i) {
       const double at = i * tick;

@@ -197,6 +197,10 @@ TEST(Simulate, TimelinesShowEveryRank) {
   const std::string svg = timeline_svg(schedule, step, "a < b");
   EXPECT_THAT(svg, HasSubstr("a &lt; b"));
   EXPECT_THAT(svg, HasSubstr(">rank 1<"));
+  // 9 s: a mark for each, so that they do not meet; a title of 200 letters is made to fit 1290 pixels.
+  EXPECT_THAT(svg, testing::AllOf(HasSubstr(">1 s<"), HasSubstr(">9 s<"), testing::Not(HasSubstr(">1.2 s<"))));
+  EXPECT_THAT(svg, HasSubstr("font-size=\"15.0\""));
+  EXPECT_THAT(timeline_svg(schedule, step, std::string(200, 'm')), HasSubstr("font-size=\"11.7\""));
   const std::string trace = timeline_trace(schedule, step);
   EXPECT_THAT(trace, HasSubstr("\"name\":\"1SEND_B1\""));
 }
