@@ -14,7 +14,6 @@ constexpr double kNormPasses = 12, kFusedNormPasses = 8, kCompiledPasses = 0.6;
 constexpr double kLossPasses = 22, kFusedLossPasses = 10;
 constexpr double kScorePassesForward = 6, kScorePassesBackward = 9;
 constexpr double kFlashBackward = 2.5;  // five products against two
-constexpr double kNetworkLatency = 4e-5;
 constexpr double kCastBytes =
     3;  // 16 bits read, 8 bits written; the search for the largest value runs with what wrote them
 constexpr double kWaveShare = 0.7;
@@ -139,13 +138,10 @@ LayerTime layer_time(const LayerNumbers& layer, const Shape& s, const Plan& plan
   }
   if (layer.experts > 0) {
     const double ep = static_cast<double>(plan.ep);
-    const double etp = 1;
     // Balanced routing: as many rows as this rank's own tokens make, spread over the experts that live here.
     const double rows = s.tokens / (s.sequence_parallel ? s.tp : 1) * layer.active;
     const double local = layer.experts / ep;
-    const double per_expert = rows / std::max(1.0, local) * 1.0;
-    const double m = std::max(1.0, per_expert);
-    (void)etp;
+    const double m = std::max(1.0, rows / std::max(1.0, local));  // of one expert
     LayerTime one;
     add_product(one, s, m, (layer.expert_gates - 1) * layer.expert_width, s.hidden);
     add_product(one, s, m, s.hidden, layer.expert_width);

@@ -10,14 +10,6 @@ namespace trireme::plan {
 
 namespace {
 
-bool same(const LayerNumbers& a, const LayerNumbers& b) {
-  return a.q_width == b.q_width && a.kv_width == b.kv_width && a.out_width == b.out_width && a.q_rank == b.q_rank &&
-         a.kv_rank == b.kv_rank && a.rope_dim == b.rope_dim && a.window == b.window && a.causal == b.causal &&
-         a.ffn == b.ffn && a.gates == b.gates && a.experts == b.experts && a.active == b.active &&
-         a.expert_width == b.expert_width && a.shared_width == b.shared_width && a.split == b.split &&
-         a.replicated == b.replicated && a.cross == b.cross;
-}
-
 LayerNumbers layer_numbers(const TransformerLayer& layer, int64_t hidden) {
   const Attention& a = layer.attention;
   LayerNumbers n;
@@ -77,7 +69,7 @@ ModelNumbers numbers_of(const ModelDesc& model) {
   for (const LayerRun& run : model.layers) {
     const LayerNumbers layer = layer_numbers(run.layer, model.hidden);
     int kind = 0;
-    while (kind < n.num_kinds && !same(n.kinds[kind], layer)) ++kind;
+    while (kind < n.num_kinds && !(n.kinds[kind] == layer)) ++kind;
     if (kind == ModelNumbers::kMaxKinds) {
       throw Error(ErrorKind::kConfig, str("[plan.model] model '", model.name, "' has more than ", kind,
                                           " different kinds of layers. Describe layers that cost the same alike."));

@@ -28,6 +28,8 @@ struct LayerNumbers {
   double experts = 0, active = 0, expert_width = 0, shared_width = 0, expert_gates = 3;
   double split = 0, replicated = 0, expert_weights = 0;  ///< parameters (LayerParameters)
   bool cross = false;                                    ///< a second, unmasked attention block
+
+  bool operator==(const LayerNumbers&) const = default;
 };
 
 struct ModelNumbers {

@@ -476,7 +476,7 @@ Result<Case> read_case(const Row& row, const Catalog& catalog) {
                       : contains(note, "estimate")                                    ? MemoryKind::kEstimate
                                                                                       : MemoryKind::kAllocated;
   }
-  out.out_of_memory = contains(row.note, "OOM");
+  out.out_of_memory = contains(row.note, "OOM") && out.seconds <= 0;  // a note may tell of other batches' fate
   out.publisher = row.source.substr(0, row.source.find_first_of(" ,"));
   out.group = str(row.model, '|', row.layers, '|', row.hidden, '|', row.heads, '|', row.gpu, '|', row.gpus, '|',
                   row.seq_len, '|', row.global_batch, '|', row.precision);

@@ -10,7 +10,7 @@ namespace trireme::plan {
 namespace {
 
 constexpr double kOptimizerBytes = 30, kOptimizerSeconds = 5e-3, kMicroStepSeconds = 1e-4;
-constexpr double kNetworkLatency = 4e-5, kMessageLatency = 1e-4;
+constexpr double kMessageLatency = 1e-4;
 constexpr double kSendExposed = 0.15, kSendExposedInterleaved = 0.05;
 constexpr double kSelectiveOperators = 0.35, kSelectiveLayers = 0.5;
 constexpr double kHidesBehindBackward = 2.0 / 3;  ///< of a micro-step

@@ -40,6 +40,11 @@ TEST_P(RecordedTables, StayWithinWhatWasReached) {
   ASSERT_GE(note, 0);
   std::erase_if(table.rows, [&](const CsvRow& row) { return row.fields[model].find(want.model) == std::string::npos; });
   const ScoredFile scored = score_rows(std::move(table), catalog());
+  for (const ScoredRow& row : scored.rows) {
+    if (row.from.out_of_memory) {
+      EXPECT_EQ(row.from.seconds, 0) << "line " << row.line << " ran";
+    }
+  }
   const Score score = summarise(want.name, scored.rows);
   EXPECT_GE(score.timed, want.timed);
   EXPECT_LE(score.mape, want.time) << "worst line " << score.worst_line;
