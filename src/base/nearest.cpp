@@ -1,6 +1,7 @@
 #include "base/nearest.h"
 
 #include <algorithm>
+#include <cctype>
 #include <vector>
 
 namespace trireme {
@@ -35,6 +36,19 @@ std::string nearest(std::string_view word, std::span<const std::string> known) {
     }
   }
   return best;
+}
+
+std::vector<std::string> names_with(std::string_view word, std::span<const std::string> known) {
+  const auto lower = [](std::string_view text) {
+    std::string result(text);
+    for (char& c : result) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    return result;
+  };
+  std::vector<std::string> with;
+  for (const std::string& name : known) {
+    if (lower(name).find(lower(word)) != std::string::npos) with.push_back(name);
+  }
+  return word.empty() || with.empty() ? std::vector<std::string>(known.begin(), known.end()) : with;
 }
 
 std::string did_you_mean(std::string_view word, std::span<const std::string> known) {

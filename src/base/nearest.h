@@ -4,6 +4,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace trireme {
 
@@ -12,6 +13,9 @@ namespace trireme {
 
 /// The closest of `known` (the first of equals); empty when none is closer than half of the word's length, at least 2.
 [[nodiscard]] std::string nearest(std::string_view word, std::span<const std::string> known);
+
+/// Those of `known` that contain the word, without regard to case; all where none does.
+[[nodiscard]] std::vector<std::string> names_with(std::string_view word, std::span<const std::string> known);
 
 /// "; did you mean 'X'?", or an empty text when nothing is near.
 [[nodiscard]] std::string did_you_mean(std::string_view word, std::span<const std::string> known);

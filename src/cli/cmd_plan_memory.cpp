@@ -69,7 +69,7 @@ nlohmann::json to_json(const plan::ModelDesc& model) {
 void check_together(const CLI::App& app) {
   if (app.count("--cluster") > 0) return;
   for (const char* flag : {"--global-batch", "--seq-len", "--precision", "--software", "--tp", "--pp", "--cp", "--ep",
-                           "--micro-batch", "--zero", "--recompute", "--spare"}) {
+                           "--micro-batch", "--virtual-stages", "--zero", "--recompute", "--spare"}) {
     if (app.count(flag) == 0) continue;
     throw Error(ErrorKind::kConfig, str("[plan.estimate-memory] ", flag,
                                         " goes with --cluster: without one only the bytes of the model itself "
@@ -91,6 +91,15 @@ bool report_fit(const PlanInputs& inputs, const MemoryFlags& flags, nlohmann::js
   }
   base.dp = inputs.devices / model_ranks;
   base.sequence_parallel = base.tp > 1;
+  if (base.virtual_stages > 1) base.schedule = "interleaved";
+  const int64_t layers = inputs.model.num_layers(), chunks = base.pp * base.virtual_stages;
+  // Embedding and head may take a place each.
+  if (base.virtual_stages > 1 && layers % chunks != 0 && (layers + 2) % chunks != 0) {
+    throw Error(ErrorKind::kConfig,
+                str("[plan.estimate-memory] pp ", base.pp, " x ", base.virtual_stages, " virtual stages = ", chunks,
+                    " does not divide the ", layers, " layers (nor, with embedding and head, ", layers + 2,
+                    "). Change one of them."));
+  }
   if (const plan::PlanFault fault = plan::check_plan(model, training, base); fault != plan::PlanFault::kNone) {
     throw Error(ErrorKind::kConfig, str("[plan.estimate-memory] ", plan::text_of(fault, model, training, base), "."));
   }
@@ -150,7 +159,7 @@ int cmd_plan_memory(const std::vector<std::string>& args) {
   app.get_option("--cluster")->required(false);
   app.get_option("--global-batch")
       ->required(false)
-      ->description("samples of one optimizer step; default: micro-batch x dp");
+      ->description("samples of one optimizer step; default: micro-batch x dp x pp, which fills the pipeline");
   app.get_option("--seq-len")
       ->description("tokens of a sample; default: what the model fixes, else 2048 or its positions");
   app.add_option("--tp", flags.plan.tp, "tensor-parallel degree; default 1")->check(whole_number(1, 1'000'000'000));
@@ -159,9 +168,12 @@ int cmd_plan_memory(const std::vector<std::string>& args) {
   app.add_option("--ep", flags.plan.ep, "expert-parallel degree; default 1")->check(whole_number(1, 1'000'000'000));
   app.add_option("--micro-batch", flags.plan.micro_batch, "samples of one replica in one forward; default 1")
       ->check(whole_number(1, 1'000'000'000));
-  app.add_option("--zero", flags.plan.zero_stage, "ZeRO stage 0 to 3; default 0")->check(CLI::Range(0, 3));
+  app.add_option("--virtual-stages", flags.plan.virtual_stages,
+                 "model chunks of one pipeline rank (interleaved); default 1")
+      ->check(whole_number(1, 1'000'000'000));
+  app.add_option("--zero", flags.plan.zero_stage, "ZeRO stage 0 to 3; default 0")->check(whole_number(0, 3));
   app.add_option("--recompute", flags.recompute, "none, selective or full; default none")
-      ->check(CLI::IsMember({"none", "selective", "full"}));
+      ->check(one_of({"none", "selective", "full"}));
   app.add_option("--spare", flags.spare_percent, "percent of a device's memory that stays free; default 10")
       ->check(number_within(0, 99));
   app.add_flag("--json", flags.as_json, "the same as JSON on standard output");
@@ -187,8 +199,8 @@ int cmd_plan_memory(const std::vector<std::string>& args) {
     }
     if (flags.what.global_batch == 0) {
       const int64_t devices = plan::read_cluster_spec(flags.what.cluster, plan::load_machines()).num_devices();
-      flags.what.global_batch =
-          flags.plan.micro_batch * std::max<int64_t>(1, devices / (flags.plan.tp * flags.plan.pp * flags.plan.cp));
+      flags.what.global_batch = flags.plan.micro_batch * flags.plan.pp *
+                                std::max<int64_t>(1, devices / flags.plan.tp / flags.plan.pp / flags.plan.cp);
     }
     fits = report_fit(read_plan_inputs(flags.what), flags, json);
   }

@@ -4,16 +4,19 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
-#include <limits>
 #include <nlohmann/json.hpp>
+#include <numeric>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/str.h"
 #include "cli/cmd_plan.h"
 #include "cli/flag_errors.h"
+#include "cli/plan_found.h"
 #include "cli/plan_inputs.h"
 #include "cli/progress_bar.h"
+#include "plan/impossible_values.h"
 #include "plan/mixed_search.h"
 #include "plan/plan_text.h"
 #include "plan/search.h"
@@ -60,18 +63,18 @@ void add_search_flags(CLI::App& app, SearchFlags& f) {
   const char* const limits = "Limits";
   app.add_option("--zero", c.zero_stage, "ZeRO stages: 0 none, 1 optimizer state, 2 and gradients, 3 and weights")
       ->delimiter(',')
-      ->check(CLI::Range(0, 3))
+      ->check(whole_number(0, 3))
       ->group(limits);
   app.add_option("--recompute", f.recompute, "none, selective, full")
       ->delimiter(',')
-      ->check(CLI::IsMember({"none", "selective", "full"}))
+      ->check(one_of({"none", "selective", "full"}))
       ->group(limits);
   app.add_flag("--even-stages", c.even_stages,
                "split the layers evenly over the pipeline, as programs do that cannot be told otherwise")
       ->group(limits);
   app.add_option("--schedule", c.schedule, "1f1b, interleaved, zb1p, zb2p, zbv; default: all")
       ->delimiter(',')
-      ->check(CLI::IsMember({"1f1b", "interleaved", "zb1p", "zb2p", "zbv"}))
+      ->check(one_of({"1f1b", "interleaved", "zb1p", "zb2p", "zbv"}))
       ->group(limits);
   app.add_option("--max-tp", c.max_tp, "no larger tensor-parallel degree")
       ->check(whole_number(1, 1'000'000'000))
@@ -105,30 +108,18 @@ void add_search_flags(CLI::App& app, SearchFlags& f) {
       ->group(more);
   const char* const output = "Output";
   app.add_option("--top", f.top, "how many layouts to show, the fastest plan of each; default 4")
-      ->check(CLI::Range(1, 1000))
+      ->check(whole_number(1, 1000))
       ->group(output);
   app.add_flag("--pareto", f.pareto, "plans of which no other is both faster and smaller")->group(output);
   app.add_option("--explain", f.explain, "time or memory: each term with its formula and values")
-      ->check(CLI::IsMember({"time", "memory"}))
+      ->check(one_of({"time", "memory"}))
       ->group(output);
-  app.add_option("--price", f.price, "price of one device for an hour: adds the cost of a step and of 1e12 tokens")
+  app.add_option(
+         "--price", f.price,
+         "price of one device for an hour: adds the cost of a step and of 1e12 tokens; default: the cluster file's")
       ->check(number_within(0, 1e9))
       ->group(output);
   app.add_flag("--json", f.as_json, "the same as JSON on standard output")->group(output);
-}
-
-struct Found {
-  PlanInputs inputs;
-  plan::ModelNumbers model;
-  plan::MachineNumbers machine;
-  plan::TrainingNumbers training;
-  std::vector<plan::DeviceGroup> groups;  ///< unlike hosts
-  SearchResult result;
-  double search_seconds = 0;
-};
-
-Estimate estimate_of(const Found& found, const plan::Plan& plan) {
-  return plan::estimate(found.inputs.model, found.inputs.machine, found.inputs.training, plan).value();
 }
 
 void print_terms(const char* title, const std::vector<plan::Term>& terms, double total, std::string (*text)(double),
@@ -140,8 +131,17 @@ void print_terms(const char* title, const std::vector<plan::Term>& terms, double
   }
 }
 
+void print_cost(const PlanFound& found, double seconds) {
+  if (found.price <= 0) return;
+  std::printf("  cost %.4g a step", found.cost(seconds));
+  if (found.training.sequence > 0)
+    std::printf(", %.4g for 1e12 tokens",
+                found.cost(seconds) * 1e12 / found.training.global_batch / found.training.sequence);
+  std::printf("  (%g for a device and hour)\n", found.price);
+}
+
 /// Of unlike hosts: the parts of the kind that takes longest, and where memory is nearest to its limit.
-void print_best_of_unlike(const Found& found, const SearchFlags& flags) {
+void print_best_of_unlike(const PlanFound& found, const SearchFlags& flags) {
   const Candidate& best = found.result.best.front();
   const plan::MixedCost cost =
       mixed_cost(found.model, found.groups, found.training, best.plan, flags.constraints.spare);
@@ -151,42 +151,34 @@ void print_best_of_unlike(const Found& found, const SearchFlags& flags) {
               found.training.sequence > 0 ? "tokens" : "samples", bytes_text(best.bytes).c_str(),
               bytes_text(best.limit).c_str(), best.rank,
               found.inputs.kinds[static_cast<size_t>(best.group)].machine.device.name.c_str());
+  print_cost(found, best.seconds);
   std::printf("\ntime of the step\n");
   for (const plan::NamedSeconds& part : named(cost.time)) {
     if (part.seconds > 0)
       std::printf("  %-28s %10s %5.1f %%\n", part.name, seconds_text(part.seconds).c_str(),
                   100 * part.seconds / best.seconds);
   }
-  // A slow kind may cost more than it gives.
-  for (size_t i = 0; i < found.groups.size(); ++i) {
-    plan::SearchOptions options;
-    options.keep = 1;
-    const SearchResult alone = search(found.model, found.groups[i].machine, found.training, found.groups[i].devices,
-                                      flags.constraints, options);
-    if (!alone.best.empty() && alone.best.front().seconds < best.seconds) {
-      std::printf("\nthe %lld %s alone are faster: %s, %s\n", static_cast<long long>(found.groups[i].devices),
-                  found.inputs.kinds[i].machine.device.name.c_str(), seconds_text(alone.best.front().seconds).c_str(),
-                  describe(alone.best.front().plan).c_str());
-    }
+  for (size_t i = 0; i < found.alone.size(); ++i) {
+    const std::optional<Candidate>& alone = found.alone[i];
+    if (!alone || alone->seconds >= best.seconds) continue;
+    std::printf("\nthe %lld %s alone are faster: %s, %s\n", static_cast<long long>(found.groups[i].devices),
+                found.inputs.kinds[i].machine.device.name.c_str(), seconds_text(alone->seconds).c_str(),
+                describe(alone->plan).c_str());
   }
-  std::printf("\nunmodelled: unlike devices together were never compared with a measurement\n");
+  std::printf("\nunmodelled: %s\n", kUnlikeUnmodelled);
 }
 
-void print_best(const Found& found, const SearchFlags& flags) {
+void print_best(const PlanFound& found, const SearchFlags& flags) {
   if (!found.groups.empty()) return print_best_of_unlike(found, flags);
   const Candidate& best = found.result.best.front();
-  const Estimate e = estimate_of(found, best.plan);
+  const Estimate e = found.estimate(best.plan);
   std::printf("\n%s\n", describe(best.plan).c_str());
   std::printf("  step %s (%s to %s)   %.0f %s/s   MFU %.1f %%   memory %s of %s on pipeline rank %d\n",
               seconds_text(e.step_seconds).c_str(), seconds_text(e.low_seconds).c_str(),
               seconds_text(e.high_seconds).c_str(), e.tokens_per_second,
               found.training.sequence > 0 ? "tokens" : "samples", 100 * e.mfu, bytes_text(e.peak_bytes).c_str(),
               bytes_text(found.machine.memory_bytes).c_str(), e.peak_rank);
-  if (flags.price > 0) {
-    const double per_second = flags.price * static_cast<double>(found.inputs.devices) / 3600;
-    std::printf("  cost %.4g a step, %.4g for 1e12 tokens\n", per_second * e.step_seconds,
-                per_second * 1e12 / e.tokens_per_second);
-  }
+  print_cost(found, e.step_seconds);
   if (flags.explain != "memory")
     print_terms("time of the step", e.time, e.step_seconds, &seconds_text, flags.explain == "time");
   const plan::StageMemory& fullest = e.memory[static_cast<size_t>(e.peak_rank)];
@@ -203,7 +195,7 @@ void print_best(const Found& found, const SearchFlags& flags) {
   if (!e.unmodelled.empty()) std::printf("\n");
 }
 
-void print_rest(const Found& found, const SearchFlags& flags) {
+void print_rest(const PlanFound& found, const SearchFlags& flags) {
   const SearchResult& r = found.result;
   if (flags.pareto) {
     std::printf("\nless memory against less time (%zu plans)\n", r.pareto.size());
@@ -227,7 +219,8 @@ void print_rest(const Found& found, const SearchFlags& flags) {
   }
 }
 
-void print_rejected(const SearchResult& r) {
+void print_rejected(const PlanFound& found) {
+  const SearchResult& r = found.result;
   int64_t all = 0;
   for (const int64_t number : r.rejected) all += number;
   std::printf("\nrejected %lld of %lld plans\n", static_cast<long long>(all), static_cast<long long>(r.considered));
@@ -236,103 +229,66 @@ void print_rejected(const SearchResult& r) {
     if (number > 0)
       std::printf("  %10lld  %s\n", static_cast<long long>(number), text_of(static_cast<plan::Rejected>(i)));
   }
+  if (r.best.empty() && !r.nearest) return;  // the error says it
+  for (const std::string& line : found.impossible) std::printf("impossible: %s\n", line.c_str());
 }
 
 /// The message of a search that found nothing: the reasons, and by how much the nearest failed.
-std::string nothing_fits(const Found& found) {
+std::string nothing_fits(const PlanFound& found) {
   const SearchResult& r = found.result;
   if (r.nearest) {
+    const double over = r.nearest->bytes - r.nearest->limit;
+    const std::string of =
+        found.groups.empty()
+            ? std::string()
+            : str(" of ", found.inputs.kinds[static_cast<size_t>(r.nearest->group)].machine.device.name);
     return str("[plan] nothing fits: the nearest plan (", describe(r.nearest->plan), ") needs ",
-               bytes_text(r.nearest->bytes), " on pipeline rank ", r.nearest->rank, ", ",
-               bytes_text(r.nearest->bytes - r.limit_bytes), " (",
-               static_cast<int64_t>(std::ceil(r.nearest->bytes - r.limit_bytes)), " bytes) more than the ",
-               bytes_text(r.limit_bytes), " that may be used. Use more or larger devices, or spare less with --spare.");
+               bytes_text(r.nearest->bytes), " on pipeline rank ", r.nearest->rank, of, ", ", bytes_text(over), " (",
+               static_cast<int64_t>(std::ceil(over)), " bytes) more than the ", bytes_text(r.nearest->limit),
+               " that may be used. Use more or larger devices, or spare less with --spare.");
   }
-  int most = 0;
+  if (!found.impossible.empty()) {
+    return str("[plan] no plan is possible on ", found.inputs.devices, " devices: ", join(found.impossible, "; "),
+               ". Change the flag, or what it does not go with.");
+  }
+  // What a flag left out says least.
+  int most = static_cast<int>(plan::Rejected::kConstraint);
+  int64_t number = 0;
   for (int i = 0; i < plan::kNumRejected; ++i) {
-    if (r.rejected[static_cast<size_t>(i)] > r.rejected[static_cast<size_t>(most)]) most = i;
+    if (i == static_cast<int>(plan::Rejected::kConstraint) || r.rejected[static_cast<size_t>(i)] <= number) continue;
+    most = i;
+    number = r.rejected[static_cast<size_t>(i)];
   }
-  return str("[plan] no plan is possible on ", found.inputs.devices, " devices: of ", r.considered, " the most (",
-             r.rejected[static_cast<size_t>(most)], ") have this fault: ", text_of(static_cast<plan::Rejected>(most)),
+  return str("[plan] no plan is possible on ", found.inputs.devices, " devices: of ", r.considered, " ",
+             r.rejected[static_cast<size_t>(most)], " have this fault: ", text_of(static_cast<plan::Rejected>(most)),
              ". Change the batch, the number of devices or the flags that exclude plans.");
 }
 
-nlohmann::json to_json(const plan::Plan& p) {
-  nlohmann::json shares = nlohmann::json::array();
-  for (const plan::ReplicaShare& share : p.replicas) {
-    shares.push_back({{"kind", share.group},
-                      {"count", share.count},
-                      {"micro_steps", share.micro_steps},
-                      {"one_less", share.shorter}});
+/// What lies beside the search itself: flags that can never be met, and whether fewer devices would do better.
+void look_around(PlanFound& found, const Constraints& constraints) {
+  int64_t common = 0;
+  int domain = found.groups.empty() ? found.machine.domain : found.groups.front().machine.domain;
+  for (const plan::DeviceGroup& group : found.groups) {
+    common = std::gcd(common, group.devices);
+    domain = std::min(domain, group.machine.domain);
   }
-  return {{"dp", p.dp},
-          {"tp", p.tp},
-          {"pp", p.pp},
-          {"cp", p.cp},
-          {"ep", p.ep},
-          {"micro_batch", p.micro_batch},
-          {"schedule", p.schedule},
-          {"virtual_stages", p.virtual_stages},
-          {"recompute", to_string(p.recompute)},
-          {"zero_stage", p.zero_stage},
-          {"sequence_parallel", p.sequence_parallel},
-          {"stage_layers", p.stage_layers},
-          {"stage_kind", p.stage_group},
-          {"replicas", shares},
-          {"shard_ranks", p.shard_ranks},
-          {"bucket_bytes", p.bucket_bytes},
-          {"compression", p.compression},
-          {"offload_optimizer", p.offload_optimizer}};
-}
-
-nlohmann::json to_json(const Candidate& c) {
-  return {{"plan", to_json(c.plan)}, {"step_s", c.seconds}, {"peak_bytes", c.bytes}, {"peak_pipeline_rank", c.rank}};
-}
-
-nlohmann::json to_json(const Found& found) {
-  const SearchResult& r = found.result;
-  nlohmann::json rejected = nlohmann::json::object();
-  for (int i = 0; i < plan::kNumRejected; ++i) {
-    if (r.rejected[static_cast<size_t>(i)] > 0)
-      rejected[text_of(static_cast<plan::Rejected>(i))] = r.rejected[static_cast<size_t>(i)];
+  if (found.groups.empty()) common = found.inputs.devices;
+  found.impossible =
+      plan::impossible_values(constraints, found.model, found.training, found.inputs.devices, common, domain);
+  plan::SearchOptions options;
+  options.keep = 1;
+  // A slow kind may cost more than it gives.
+  for (const plan::DeviceGroup& group : found.groups) {
+    const SearchResult alone = search(found.model, group.machine, found.training, group.devices, constraints, options);
+    found.alone.push_back(alone.best.empty() ? std::nullopt : std::optional<Candidate>(alone.best.front()));
   }
-  nlohmann::json out = {
-      {"schema", 1},
-      {"model", {{"name", found.inputs.model.name}, {"parameters", total_parameters(found.inputs.model)}}},
-      {"devices", found.inputs.devices},
-      {"limit_bytes", r.limit_bytes},
-      {"considered", r.considered},
-      {"costed", r.costed},
-      {"rejected", rejected},
-      {"plans", nlohmann::json::array()},
-      {"pareto", nlohmann::json::array()},
-      {"nearest", r.nearest ? to_json(*r.nearest) : nlohmann::json(nullptr)}};
-  for (const Candidate& c : r.best) {
-    nlohmann::json row = to_json(c);
-    if (!found.groups.empty()) {
-      row["limit_bytes"] = c.limit;
-      row["kind"] = c.group;
-      out["plans"].push_back(row);
-      continue;
-    }
-    const Estimate e = estimate_of(found, c.plan);
-    row["low_s"] = e.low_seconds;
-    row["high_s"] = e.high_seconds;
-    row["tokens_per_s"] = e.tokens_per_second;
-    row["mfu"] = e.mfu;
-    for (const plan::Term& term : e.time)
-      row["time"].push_back({{"name", term.name}, {"seconds", term.value}, {"formula", term.formula}});
-    for (const plan::StageMemory& stage : e.memory) {
-      nlohmann::json terms = nlohmann::json::array();
-      for (const plan::Term& term : stage.terms)
-        terms.push_back({{"name", term.name}, {"bytes", term.value}, {"formula", term.formula}});
-      row["memory"].push_back({{"pipeline_rank", stage.stage_rank}, {"bytes", stage.total()}, {"terms", terms}});
-    }
-    row["unmodelled"] = e.unmodelled;
-    out["plans"].push_back(row);
-  }
-  for (const Candidate& c : r.pareto) out["pareto"].push_back(to_json(c));
-  return out;
+  // More than this takes seconds: then the answer is not kept waiting.
+  constexpr int64_t kMostPlans = 500'000;
+  if (!found.groups.empty() || found.result.best.empty() || found.result.considered > kMostPlans) return;
+  const double flops =
+      3 * forward_flops(found.inputs.model, found.inputs.training.sequence, true) * found.training.global_batch;
+  found.fewer = plan::faster_on_fewer(found.model, found.machine, found.training, found.inputs.devices, constraints,
+                                      flops, found.result.best.front().seconds);
 }
 
 }  // namespace
@@ -354,8 +310,14 @@ int cmd_plan_search(const std::vector<std::string>& args) {
   flags.constraints.spare = flags.spare_percent / 100;
   for (const int64_t mb : flags.bucket_mb) flags.constraints.bucket_bytes.push_back(mb << 20);
 
-  Found found;
+  PlanFound found;
   found.inputs = read_plan_inputs(flags.what, true);
+  found.price = app.count("--price") > 0 ? flags.price : found.inputs.machine.cluster.price_per_device_hour;
+  if (!flags.explain.empty() && !found.inputs.kinds.empty()) {
+    throw Error(ErrorKind::kUnsupported,
+                str("[plan] --explain ", flags.explain, ": the terms are told of equal hosts only, and those of ",
+                    flags.what.cluster, " differ. Ask for each kind on its own."));
+  }
   found.model = plan::numbers_of(found.inputs.model);
   found.machine = plan::numbers_of(found.inputs.machine, found.inputs.training);
   found.training = plan::numbers_of(found.inputs.training);
@@ -376,13 +338,15 @@ int cmd_plan_search(const std::vector<std::string>& args) {
           ? search(found.model, found.machine, found.training, found.inputs.devices, flags.constraints, options)
           : search_mixed(found.model, found.groups, found.training, flags.constraints, options);
   bar.finish();
+  look_around(found, flags.constraints);
   found.search_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count();
 
   if (flags.as_json) std::printf("%s\n", to_json(found).dump(2).c_str());
   if (found.result.best.empty()) {
-    if (!flags.as_json) print_rejected(found.result);
+    if (!flags.as_json) print_rejected(found);
     std::fflush(stdout);
-    throw Error(ErrorKind::kOutOfMemory, nothing_fits(found));
+    const bool wrong_flags = !found.result.nearest && !found.impossible.empty();
+    throw Error(wrong_flags ? ErrorKind::kConfig : ErrorKind::kOutOfMemory, nothing_fits(found));
   }
   if (flags.as_json) return 0;
   std::printf("%s\n", describe(found.inputs).c_str());
@@ -390,8 +354,13 @@ int cmd_plan_search(const std::vector<std::string>& args) {
               static_cast<long long>(found.result.considered), static_cast<long long>(found.result.costed),
               seconds_text(found.search_seconds).c_str());
   print_best(found, flags);
+  if (found.fewer) {
+    std::printf("\n%lld devices are faster than %lld: %s a step, %s\n", static_cast<long long>(found.fewer->devices),
+                static_cast<long long>(found.inputs.devices), seconds_text(found.fewer->best.seconds).c_str(),
+                describe(found.fewer->best.plan).c_str());
+  }
   print_rest(found, flags);
-  print_rejected(found.result);
+  print_rejected(found);
   return 0;
 }
 

@@ -138,6 +138,13 @@ std::function<std::string(const std::string&)> whole_number(int64_t min, int64_t
   };
 }
 
+std::function<std::string(const std::string&)> one_of(std::vector<std::string> words) {
+  return [words = std::move(words)](const std::string& text) {
+    if (std::find(words.begin(), words.end(), text) != words.end()) return std::string{};
+    return str("is '", text, "'; one of ", join(words), " is required.");
+  };
+}
+
 std::function<std::string(const std::string&)> file_name() {
   return [](const std::string& text) {
     return text.empty() ? std::string("is empty; the name of a file is required.") : std::string{};

@@ -33,6 +33,8 @@ namespace trireme::cli {
 [[nodiscard]] std::function<std::string(const std::string&)> whole_number(int64_t min, int64_t max);
 /// The same for any number; never true of "nan".
 [[nodiscard]] std::function<std::string(const std::string&)> number_within(double min, double max);
+/// The same for words: "--schedule is 'x'; one of gpipe, 1f1b is required."
+[[nodiscard]] std::function<std::string(const std::string&)> one_of(std::vector<std::string> words);
 /// The same for the name of a file: "--out is empty; the name of a file is required."
 [[nodiscard]] std::function<std::string(const std::string&)> file_name();
 

@@ -22,11 +22,12 @@ void add_plan_flags(CLI::App& app, PlanFlags& flags) {
   app.add_option("--cluster", flags.cluster, "HOSTSxDEVICESxTYPE (16x8xH100), a known cluster, or a JSON file")
       ->required();
   app.add_option("--global-batch", flags.global_batch, "samples of one optimizer step, over all replicas")->required();
-  app.add_option("--seq-len", flags.sequence, "tokens of a sample; default: what the model fixes")
+  app.add_option("--seq-len", flags.sequence, "tokens of a sample; default: what the model fixes, if it does")
       ->check(whole_number(1, 1'000'000'000));
   app.add_option("--precision", flags.precision, "fp32, tf32, fp16, bf16, fp8 or fp4; default bf16");
   app.add_option("--software", flags.software,
-                 "what runs the training, by its name in machines/software.json; default 'default'");
+                 "what runs the training, by its name in machines/software.json (megatron-core-te, torchtitan-compile, "
+                 "...); default 'default'");
   app.add_option("--like", flags.like, "read an unknown architecture as if it were this one; stated with every result");
 }
 
@@ -117,7 +118,8 @@ std::string describe(const PlanInputs& inputs) {
   std::string hosts = str(cluster.hosts, " x ", cluster.devices_per_host, " x ", inputs.machine.device.name);
   for (size_t i = 0; i < inputs.kinds.size(); ++i) {
     const plan::ClusterDesc& kind = inputs.kinds[i].machine.cluster;
-    hosts = str(i > 0 ? hosts + " and " : "", kind.hosts, " x ", kind.devices_per_host, " x ", kind.device);
+    hosts = str(i > 0 ? hosts + " and " : "", kind.hosts, " x ", kind.devices_per_host, " x ", kind.device, " (kind ",
+                i + 1, ")");
   }
   return str(inputs.model.name, " (", count_text(static_cast<double>(total_parameters(inputs.model))), " parameters, ",
              inputs.model.num_layers(), " layers) on ", hosts, ", global batch ", inputs.training.global_batch, " x ",

@@ -86,6 +86,18 @@ double positive(const JsonObject& at, std::string_view key, double most = std::n
   return value;
 }
 
+/// Bytes, or bytes a second. 25 where 25e9 is meant would make every plan hopeless without a word.
+double many_bytes(const JsonObject& at, std::string_view key) {
+  constexpr double kFewest = 1e6;
+  const double value = positive(at, key);
+  if (value < kFewest) {
+    at.fail(key,
+            str("is ", value,
+                "; it is in bytes (a second), 1e6 at least are required: 25 GB/s or 200 Gbit/s are 25e9. Correct it."));
+  }
+  return value;
+}
+
 HostGroup read_group(const JsonObject& at, const MachineCatalog& catalog) {
   at.refuse_unknown_keys(
       {"count", "devices", "device", "memory_bytes", "link_bandwidth", "devices_per_domain", "nics", "nic_bandwidth"});
@@ -103,8 +115,8 @@ HostGroup read_group(const JsonObject& at, const MachineCatalog& catalog) {
                           ". Known: ", join(listed), ". Correct it, or describe it under 'devices'."));
   }
   group.device = *device;
-  if (at.has("memory_bytes")) group.device.memory_bytes = from_file(positive(at, "memory_bytes"), at.file());
-  if (at.has("link_bandwidth")) group.device.link_bandwidth = from_file(positive(at, "link_bandwidth"), at.file());
+  if (at.has("memory_bytes")) group.device.memory_bytes = from_file(many_bytes(at, "memory_bytes"), at.file());
+  if (at.has("link_bandwidth")) group.device.link_bandwidth = from_file(many_bytes(at, "link_bandwidth"), at.file());
   group.device.devices_per_domain =
       static_cast<int>(at.integer_or("devices_per_domain", group.device.devices_per_domain, 1, kMostDevices));
   group.host_network = usual_network(group.device, group.devices_per_host);
@@ -113,7 +125,7 @@ HostGroup read_group(const JsonObject& at, const MachineCatalog& catalog) {
             "and key 'nic_bandwidth': both or none are required. Say how many there are and how fast one is (B/s).");
   if (at.has("nics")) {
     const auto nics = static_cast<double>(at.integer("nics", 1, 1 << 20));
-    group.host_network = from_file(nics * positive(at, "nic_bandwidth"), at.file());
+    group.host_network = from_file(nics * many_bytes(at, "nic_bandwidth"), at.file());
   }
   return group;
 }

@@ -52,9 +52,10 @@ const std::map<std::string, Read, std::less<>>& readers() {
 
 [[noreturn]] void refuse(const JsonObject& config, const std::string& type) {
   const std::vector<std::string> known = hf_model_types();
+  const std::string hint = did_you_mean(type, known);
   throw Error(ErrorKind::kUnsupported,
               str(config.place("model_type"), "is \"", type, "\", an architecture that is not modelled",
-                  did_you_mean(type, known), ". Known: ", join(known),
+                  hint.empty() ? "." : hint, " Known: ", join(known),
                   ". Describe it in a model file (docs/planner.md), or let it be planned as one of these, which the "
                   "plan then states "
                   "(--like llama)."));
@@ -99,8 +100,9 @@ ModelDesc import_hf_config(const JsonObject& config, const HfOptions& options) {
     if (options.like.empty()) refuse(config, type);
     if (!readers().contains(options.like)) {
       const std::vector<std::string> known = hf_model_types();
+      const std::string hint = did_you_mean(options.like, known);
       throw Error(ErrorKind::kConfig, str("[", kComponent, "] no architecture is called '", options.like, "'",
-                                          did_you_mean(options.like, known), ". Known: ", join(known), "."));
+                                          hint.empty() ? "." : hint, " Known: ", join(known), "."));
     }
     read_as = options.like;
     model.approximations.push_back(

@@ -216,11 +216,10 @@ std::vector<std::string> names_of(const std::vector<Thing>& things) {
 
 [[noreturn]] void refuse_name(std::string_view what, std::string_view name, const std::vector<std::string>& known,
                               const std::vector<std::string>& listed) {
-  std::string list;
-  for (const std::string& entry : listed) list += (list.empty() ? "" : ", ") + entry;
+  const std::string hint = did_you_mean(name, known);
   throw Error(ErrorKind::kConfig,
-              str("[", kComponent, "] no ", what, " is called '", name, "'", did_you_mean(name, known),
-                  ". Known: ", list, ". Correct the name, or describe it in a JSON file."));
+              str("[", kComponent, "] no ", what, " is called '", name, "'", hint.empty() ? "." : hint,
+                  " Known: ", join(names_with(name, listed)), ". Correct the name, or describe it in a JSON file."));
 }
 
 }  // namespace

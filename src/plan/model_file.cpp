@@ -274,9 +274,9 @@ ModelDesc read_model(const std::string& path_or_name, const HfOptions& options) 
     known.insert(known.end(), model.other_names.begin(), model.other_names.end());
   }
   const std::string hint = did_you_mean(path_or_name, known);
-  throw Error(ErrorKind::kConfig,
-              str("[", kComponent, "] no file and no shipped model is called '", path_or_name, "'",
-                  hint.empty() ? "." : hint, " Shipped: ", join(listed), ". Give one of them, or a config.json."));
+  throw Error(ErrorKind::kConfig, str("[", kComponent, "] no file and no shipped model is called '", path_or_name, "'",
+                                      hint.empty() ? "." : hint, " Shipped: ", join(names_with(path_or_name, listed)),
+                                      ". Give one of them, or a config.json."));
 }
 
 }  // namespace trireme::plan

@@ -14,8 +14,9 @@ struct SmallestChange {
   int64_t devices = 0;  ///< more than were asked for only where no plan fits those
 };
 
-/// Among all plans that fit the one with the fewest changes from `base`, of those the fastest. Where none fits `devices`, twice as many are
-/// tried, up to `most_devices`; nothing when none fits those either.
+/// Among all plans that fit the one with the fewest changes from `base`, of those the fastest. Where none fits `devices`, the smallest number
+/// that one fits, up to `most_devices`: every number within a host, then whole hosts (at most 64 numbers between one that is too small and
+/// twice as many). Nothing when none fits those either.
 [[nodiscard]] std::optional<SmallestChange> smallest_change(const ModelNumbers& model, const MachineNumbers& machine,
                                                             const TrainingNumbers& training, int64_t devices,
                                                             const Constraints& constraints, const Plan& base,

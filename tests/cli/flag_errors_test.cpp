@@ -23,7 +23,7 @@ std::string said_to(std::vector<std::string> words) {
   work->add_option("--count,--num_of", count)->check(whole_number(1, 4096));
   work->add_option("--rate", rate)->envname("FLAG_ERRORS_RATE");
   work->add_option("--sizes", sizes)->delimiter(',')->check(whole_number(4, 64));
-  work->add_option("--count-name", name);
+  work->add_option("--count-name", name)->check(one_of({"whole", "half"}));
   work->add_flag("--quiet", quiet);
   app.add_subcommand("rest", "");
   app.add_subcommand("secret")->group("");
@@ -44,7 +44,7 @@ std::string said_to(std::vector<std::string> words) {
 const std::string kHelp = " 'prog work --help' lists all flags.";
 
 TEST(FlagErrors, LetsGoodLinesPass) {
-  EXPECT_EQ(said_to({"work", "--count", "3", "--rate=0.5", "--sizes=4,64", "--quiet", "--count-name", "x"}), "");
+  EXPECT_EQ(said_to({"work", "--count", "3", "--rate=0.5", "--sizes=4,64", "--quiet", "--count-name", "half"}), "");
 }
 
 TEST(FlagErrors, NamesTheFirstUnknownWordAndTheNearestKnownOne) {
@@ -69,6 +69,8 @@ TEST(FlagErrors, NamesSubcommands) {
 }
 
 TEST(FlagErrors, SaysWhatAValueHasToBe) {
+  EXPECT_EQ(said_to({"work", "--count-name", "x"}),
+            "[part.work] --count-name is 'x'; one of whole, half is required." + kHelp);
   EXPECT_EQ(said_to({"work", "--count", "x"}),
             "[part.work] --count is 'x'; a whole number from 1 to 4,096 is required." + kHelp);
   EXPECT_EQ(said_to({"work", "--count", "0"}),

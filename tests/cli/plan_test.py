@@ -84,6 +84,47 @@ class SearchTest(unittest.TestCase):
         self.assertEqual(as_json["plans"], [])
         self.assertGreater(as_json["nearest"]["peak_bytes"], as_json["limit_bytes"])
 
+    def test_impossible_values_name_the_divisibility(self):
+        for flag, value, words in (("--micro-batch", 3, "--micro-batch 3 does not divide the global batch of 64"), ("--dp", 3, "--dp 3 does not divide the 16 devices"),
+                                   ("--tp", 16, "--tp 16 is more than the 8 devices of one link domain"), ("--ep", 2, "the model has no experts")):
+            done = run(*LLAMA, "--cluster", "2x8xA100-80", "--global-batch", 64, flag, value)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(words, done.stderr)
+            self.assertNotIn("have this fault", done.stderr)
+        self.assertIn("impossible: --dp 3 does not divide", run(*LLAMA, "--cluster", "2x8xA100-80", "--global-batch", 64, "--dp", "3,4").stdout)
+        self.assertEqual(self.answer("--dp", "3,4")["impossible_values"], ["--dp 3 does not divide the 16 devices"])
+
+    def test_fewer_devices_are_named_where_they_are_faster(self):
+        gpt2 = ["--model", "gpt2", "--seq-len", 1024, "--global-batch", 64]
+        all_of = json.loads(run(*gpt2, "--cluster", "7x8xH100", "--json").stdout)
+        fewer = all_of["fewer_devices"]
+        self.assertLess(fewer["devices"], 56)
+        alone = json.loads(run(*gpt2, "--cluster", f"{fewer['devices'] // 8}x8xH100", "--json").stdout)
+        self.assertEqual(alone["plans"][0]["step_s"], fewer["step_s"])
+        self.assertLess(fewer["step_s"], all_of["plans"][0]["step_s"])
+        self.assertIn(f"{fewer['devices']} devices are faster than 56: ", run(*gpt2, "--cluster", "7x8xH100").stdout)
+        self.assertIsNone(self.answer()["fewer_devices"])
+
+    def test_unlike_hosts_say_in_json_what_the_text_says(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder) / "c.json"
+            path.write_text(json.dumps({"schema": 1, "price_per_device_hour": 2, "hosts": [
+                {"count": 4, "devices": 8, "device": "H100"}, {"count": 1, "devices": 8, "device": "V100-16"}]}))
+            ask = ["--model", "gpt2", "--seq-len", 1024, "--global-batch", 64, "--cluster", path, "--precision", "fp16"]
+            text, found = run(*ask).stdout, json.loads(run(*ask, "--json").stdout)
+            self.assertEqual([(kind["hosts"], kind["device"]) for kind in found["kinds"]], [(4, "H100"), (1, "V100-16")])
+            best = found["plans"][0]
+            for kind in found["kinds"]:
+                self.assertEqual(kind["alone_is_faster"], kind["alone"]["step_s"] < best["step_s"])
+                self.assertEqual(kind["alone_is_faster"], f"{kind['device']} alone are faster" in text)
+            self.assertTrue(found["kinds"][0]["alone_is_faster"])
+            self.assertAlmostEqual(best["cost"], 2 * 40 / 3600 * best["step_s"])
+            self.assertIn("(kind 1) and 1 x 8 x V100-16 (kind 2)", text)
+            self.assertIn(found["unmodelled"][0], text)
+            self.assertIn("--explain time: the terms are told of equal hosts only", run(*ask, "--explain", "time").stderr)
+            nothing = run("--model", "llama3_70b", *ask[2:4], "--global-batch", 40, *ask[6:], "--spare", 90)
+            self.assertRegex(nothing.stderr, r"of (H100|V100-16), .* \([1-9]\d* bytes\) more than the ")
+
     def test_wrong_use_is_one_clear_error(self):
         good = [*LLAMA, "--cluster", "8xH100", "--global-batch", 8]
         for args, words in (
@@ -95,6 +136,9 @@ class SearchTest(unittest.TestCase):
                 (["--cluster", "8xH10", *LLAMA, "--global-batch", 8], "H100"),
                 (["--model", "llama3_8b", "--cluster", "8xH100", "--global-batch", 8], "--seq-len"),
                 ([*good, "--spare", "nan"], "--spare is 'nan'; a number from 0 to 99"),
+                ([*good, "--explain", "foo"], "--explain is 'foo'; one of time, memory is required"),
+                ([*good, "--schedule", "1f1c"], "--schedule is '1f1c'; one of 1f1b, "),
+                (["--model", "qwen3", *good[2:]], "Shipped: qwen3-235b-a22b, qwen3-30b-a3b, qwen3-8b."),
                 ([*good, "--tp", "2,x"], "--tp is 'x'; a whole number from 1"),
                 (["frob"], "frob")):
             with self.subTest(args=args):
@@ -218,12 +262,24 @@ class MemoryTest(unittest.TestCase):
         self.assertEqual(again.returncode, 0, again.stdout + again.stderr)
         self.assertIn("fits, ", again.stdout)
 
+    def test_interleaved_plans_fill_their_pipeline(self):
+        done = run("estimate-memory", *LLAMA, "--cluster", "8xA100-80", "--pp", 4, "--virtual-stages", 2, "--zero", 1)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("global batch 8 x 4096", done.stdout)  # dp 2 x pp 4 micro-steps
+        self.assertIn("interleaved x 2", done.stdout)
+        plain = json.loads(run("estimate-memory", *LLAMA, "--cluster", "8xA100-80", "--pp", 4, "--zero", 1, "--json").stdout)
+        both = json.loads(run("estimate-memory", *LLAMA, "--cluster", "8xA100-80", "--pp", 4, "--virtual-stages", 2, "--zero", 1, "--json").stdout)
+        self.assertGreater(both["peak_bytes"], plain["peak_bytes"])  # interleaving keeps more activations
+        self.assertIn("pp 4 x 3 virtual stages = 12 does not divide the 32 layers",
+                      run("estimate-memory", *LLAMA, "--cluster", "8xA100-80", "--pp", 4, "--virtual-stages", 3).stderr)
+        self.assertIn("2 virtual stages need a pipeline", run("estimate-memory", *LLAMA, "--cluster", "8xA100-80", "--virtual-stages", 2).stderr)
+
     def test_a_model_shorter_than_the_usual_sequence(self):
         self.assertEqual(run("estimate-memory", "--model", "gpt2", "--cluster", "1xH100").returncode, 0)
 
     def test_a_flag_without_effect_is_refused(self):
         for flag, value in (("--global-batch", 8), ("--seq-len", 9), ("--precision", "fp8"), ("--software", "default"), ("--tp", 2), ("--pp", 2), ("--cp", 2),
-                            ("--ep", 2), ("--micro-batch", 2), ("--zero", 1), ("--recompute", "full"), ("--spare", 5)):
+                            ("--ep", 2), ("--micro-batch", 2), ("--virtual-stages", 2), ("--zero", 1), ("--recompute", "full"), ("--spare", 5)):
             done = run("estimate-memory", "--model", "gpt2", flag, value)
             self.assertEqual((done.returncode, done.stdout), (2, ""), flag)
             self.assertIn(f"{flag} goes with --cluster", done.stderr)

@@ -128,6 +128,9 @@ TEST(ClusterFile, NamesFileAndKeyOfAFault) {
   }
   EXPECT_THAT(message(R"({"schema": 1, "hosts": [{"devices": 8, "device": "H100", "nics": 8, "nic_bandwidth": 0}]})"),
               HasSubstr("nic_bandwidth' is 0; more than 0"));
+  // Bytes a second, not GB/s.
+  EXPECT_THAT(message(R"({"schema": 1, "hosts": [{"devices": 8, "device": "H100", "nics": 8, "nic_bandwidth": 25}]})"),
+              HasSubstr("nic_bandwidth' is 25; it is in bytes (a second), 1e6 at least"));
   EXPECT_THAT(message(R"({"schema": 1, "network_efficiency": 1.5, "hosts": [{"devices": 8, "device": "H100"}]})"),
               HasSubstr("key 'network_efficiency' is 1.5; at most 1"));
   EXPECT_THAT(message(R"({"schema": 1, "price_per_device_hour": -2, "hosts": [{"devices": 8, "device": "H100"}]})"),
