@@ -9,6 +9,8 @@
 #include "trireme/comm/init.h"
 #include "trireme/memory/leak_watch.h"
 #include "trireme/parallel/ddp.h"
+#include "trireme/parallel/finite_check.h"
+#include "trireme/profile/profiler.h"
 #include "trireme/rendezvous/job_env.h"
 #include "trireme/rendezvous/store.h"
 

@@ -48,7 +48,7 @@ void start_leak_watch(const LeakWatchOptions& options) {
   std::call_once(once, [&] {
     c10::Allocator* inner = c10::GetCPUAllocator();
     if (inner->raw_deleter() == nullptr) {
-      log::warn("memory.leak_watch",
+      log::warn("memory",
                 "the CPU allocator of this process frees blocks in a way of its own; nothing is watched.");
       return;
     }
@@ -65,7 +65,7 @@ std::vector<Growth> end_leak_watch_step() {
   LeakWatch* watch = g_watch.load(std::memory_order_acquire);
   if (watch == nullptr) return {};
   std::vector<Growth> found = watch->end_step();
-  for (const Growth& growth : found) log::warn("memory.leak_watch", growth.text());
+  for (const Growth& growth : found) log::warn("memory", growth.text());
   return found;
 }
 

@@ -5,6 +5,9 @@
 #include <cstring>
 #include <set>
 
+#define XXH_INLINE_ALL
+#include <xxhash.h>
+
 #include "base/env.h"
 #include "base/str.h"
 #include "comm/group_state.h"
@@ -14,6 +17,7 @@
 #include "parallel/model_check.h"
 #include "trireme/base/error.h"
 #include "trireme/memory/leak_watch.h"
+#include "trireme/parallel/finite_check.h"
 
 namespace trireme::parallel {
 namespace {
@@ -58,8 +62,26 @@ struct DdpEngine::Impl {
   std::vector<std::byte> packed_buffers;
   std::unique_ptr<comm::Reducer> reducer;
   int no_sync_depth = 0;
+  NamedTensors parameters;  ///< where their values are compared
+  int64_t num_steps = 0;    ///< forwards in training mode outside no_sync
+  std::unique_ptr<FiniteCheck> finite_check;
 
   comm::HostBackend& host() { return comm::require_host(group, "parallel.ddp"); }
+
+  // Buffers are compared where they are kept equal.
+  void compare_values() {
+    std::vector<std::string> lines;
+    const auto add = [&lines](const char* kind, const NamedTensors& named) {
+      for (const auto& [name, tensor] : named) {
+        const uint64_t hash = tensor.nbytes() > 0 ? XXH3_64bits(tensor.data_ptr(), tensor.nbytes()) : 0;
+        lines.push_back(trireme::str(kind, " '", name, "' ", comm::describe(tensor), " with hash ", std::hex, hash));
+      }
+    };
+    add("parameter", parameters);
+    if (options.broadcast_buffers) add("buffer", buffers);
+    comm::HostBackend& backend = host();
+    require_equal_values(backend.queue(), backend.communicator(), lines, num_steps);
+  }
 
   void broadcast(void* data, size_t bytes, std::string_view label) {
     comm::CallInfo info;
@@ -101,6 +123,9 @@ DdpEngine::DdpEngine(comm::Group group, NamedTensors parameters, NamedTensors bu
   if (leak_watch != nullptr && std::string_view(leak_watch) == "1") memory::start_leak_watch();
   parameters = without_repeats(std::move(parameters));
   impl_->buffers = without_repeats(std::move(buffers));
+  const char* check_finite = env_value("TRIREME_CHECK_FINITE");
+  if (check_finite != nullptr && std::string_view(check_finite) == "1")
+    impl_->finite_check = std::make_unique<FiniteCheck>(parameters);
   if (impl_->group.size() == 1) return;
 
   comm::HostBackend& host = impl_->host();
@@ -114,6 +139,7 @@ DdpEngine::DdpEngine(comm::Group group, NamedTensors parameters, NamedTensors bu
   for (const auto& [name, tensor] : parameters) impl_->broadcast(tensor.data_ptr(), tensor.nbytes(), "parameter");
   if (!impl_->buffers.empty()) impl_->broadcast_buffers();
 
+  if (options.check_values_every > 0) impl_->parameters = parameters;
   std::vector<std::string> names;
   std::vector<at::Tensor> trained;
   for (const auto& [name, tensor] : parameters) {
@@ -152,8 +178,11 @@ void DdpEngine::before_forward(bool training) {
                      "averaged. Let it need one first, then wrap the model."));
   }
   if (impl_->reducer) impl_->reducer->prepare();
-  if (!training || !impl_->options.broadcast_buffers || impl_->no_sync_depth > 0) return;
-  if (impl_->group.size() > 1 && !impl_->buffers.empty()) impl_->broadcast_buffers();
+  if (!training || impl_->no_sync_depth > 0 || impl_->group.size() == 1) return;
+  if (impl_->options.broadcast_buffers && !impl_->buffers.empty()) impl_->broadcast_buffers();
+  const int64_t every = impl_->options.check_values_every;
+  if (every > 0 && impl_->num_steps % every == 0 && impl_->num_steps > 0) impl_->compare_values();
+  ++impl_->num_steps;
 }
 
 void DdpEngine::watch(const at::Tensor& output) {

@@ -29,6 +29,15 @@ int64_t parse_bytes(const std::string& name, const std::string& text) {
   return value;
 }
 
+constexpr const char* kStepsAllowed = "it must be a whole number of steps, 0 for never";
+
+int64_t parse_steps(const std::string& name, const std::string& text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc{} || end != text.data() + text.size() || value < 0) refuse(name, text, kStepsAllowed);
+  return value;
+}
+
 bool parse_bool(const std::string& name, const std::string& text) {
   if (text == "true") return true;
   if (text == "false") return false;
@@ -40,6 +49,7 @@ bool parse_bool(const std::string& name, const std::string& text) {
 void check_ddp_options(const DdpOptions& options) {
   check_bytes("first_bucket_bytes", options.first_bucket_bytes);
   check_bytes("bucket_bytes", options.bucket_bytes);
+  if (options.check_values_every < 0) refuse("check_values_every", str(options.check_values_every), kStepsAllowed);
 }
 
 void set_ddp_option(DdpOptions& options, const std::string& name, const std::string& text) {
@@ -51,6 +61,8 @@ void set_ddp_option(DdpOptions& options, const std::string& name, const std::str
     options.broadcast_buffers = parse_bool(name, text);
   } else if (name == "find_unused_parameters") {
     options.find_unused_parameters = parse_bool(name, text);
+  } else if (name == "check_values_every") {
+    options.check_values_every = parse_steps(name, text);
   } else if (name == "gradients") {
     if (text == "staged") {
       options.gradients = GradientMode::kStaged;
@@ -64,7 +76,7 @@ void set_ddp_option(DdpOptions& options, const std::string& name, const std::str
   } else {
     throw Error(ErrorKind::kInvalidArgument,
                 str("[parallel.ddp] there is no option '", name, "'; options are first_bucket_bytes, bucket_bytes, ",
-                    "broadcast_buffers, find_unused_parameters and gradients."));
+                    "broadcast_buffers, find_unused_parameters, check_values_every and gradients."));
   }
 }
 

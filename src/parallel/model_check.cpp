@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string_view>
 
 #include "base/str.h"
@@ -47,10 +48,9 @@ std::vector<std::string_view> split_lines(std::string_view text) {
   return lines;
 }
 
-}  // namespace
-
-void require_equal_models(comm::CallQueue& queue, comm::Communicator& communicator,
-                          const std::vector<std::string>& lines) {
+/// The lines of every rank; nothing when all are equal.
+std::vector<std::string> differing_texts(comm::CallQueue& queue, comm::Communicator& communicator,
+                                         const std::vector<std::string>& lines) {
   std::string text;
   for (const std::string& line : lines) text += line + '\n';
   const std::array<uint64_t, 2> mine = {fnv1a(text), text.size()};
@@ -64,9 +64,21 @@ void require_equal_models(comm::CallQueue& queue, comm::Communicator& communicat
     std::copy(other.begin(), other.end(), reinterpret_cast<char*>(values.data()));
     longest = std::max<size_t>(longest, values[1]);
   }
-  if (equal) return;
+  if (equal) return {};
+  return all_gather(queue, communicator, text, longest, "model description");
+}
 
-  const std::vector<std::string> texts = all_gather(queue, communicator, text, longest, "model description");
+[[noreturn]] void equal_after_all() {
+  throw Error(ErrorKind::kInternal,
+              "[parallel.ddp] model digests differ but the descriptions are equal; please report it.");
+}
+
+}  // namespace
+
+void require_equal_models(comm::CallQueue& queue, comm::Communicator& communicator,
+                          const std::vector<std::string>& lines) {
+  const std::vector<std::string> texts = differing_texts(queue, communicator, lines);
+  if (texts.empty()) return;
   const std::vector<std::string_view> first = split_lines(texts[0]);
   for (size_t rank = 1; rank < texts.size(); ++rank) {
     const std::vector<std::string_view> other = split_lines(texts[rank]);
@@ -80,8 +92,32 @@ void require_equal_models(comm::CallQueue& queue, comm::Communicator& communicat
                       "; all ranks must build the same model. Look for what depends on the rank."));
     }
   }
-  throw Error(ErrorKind::kInternal,
-              "[parallel.ddp] model digests differ but the descriptions are equal; please report it.");
+  equal_after_all();
+}
+
+void require_equal_values(comm::CallQueue& queue, comm::Communicator& communicator,
+                          const std::vector<std::string>& lines, int64_t step) {
+  const std::vector<std::string> texts = differing_texts(queue, communicator, lines);
+  if (texts.empty()) return;
+  std::vector<std::vector<std::string_view>> all;
+  for (const std::string& text : texts) all.push_back(split_lines(text));
+  for (size_t i = 0; i < lines.size(); ++i) {
+    std::map<std::string_view, std::vector<size_t>> ranks_of;
+    for (size_t rank = 0; rank < all.size(); ++rank)
+      ranks_of[i < all[rank].size() ? all[rank][i] : "nothing"].push_back(rank);
+    if (ranks_of.size() == 1) continue;
+    std::string sides;
+    for (const auto& [line, ranks] : ranks_of) {
+      sides += str(sides.empty() ? "" : "; ", ranks.size() == 1 ? "rank " : "ranks ", join(ranks), ": ", line);
+    }
+    throw Error(
+        ErrorKind::kMismatch,
+        str("[parallel.ddp] rank ", communicator.rank(), "/", communicator.size(), ": after ", step,
+            " training steps the ranks hold different values. First difference: ", sides,
+            ". All ranks must make the same updates: look for an update under a condition that depends on the rank, an "
+            "optimizer with other settings, or a parameter that is written outside the optimizer."));
+  }
+  equal_after_all();
 }
 
 }  // namespace trireme::parallel

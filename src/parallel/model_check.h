@@ -14,4 +14,9 @@ namespace trireme::parallel {
 void require_equal_models(comm::CallQueue& queue, comm::Communicator& communicator,
                           const std::vector<std::string>& lines);
 
+/// The same for lines that carry hashes of values, `step` steps into the training: names the first that differs and, where most ranks agree, the
+/// ranks that do not.
+void require_equal_values(comm::CallQueue& queue, comm::Communicator& communicator,
+                          const std::vector<std::string>& lines, int64_t step);
+
 }  // namespace trireme::parallel

@@ -46,6 +46,9 @@ struct DdpOptions {
   /// rank has stays undefined. Default false: such a parameter is an error that names it. Costs one small all_reduce
   /// per step, and the buckets of such parameters are reduced at the end of backward only.
   bool find_unused_parameters = false;
+  /// Every so many training steps, the values of parameters and buffers are hashed and compared over the ranks; the first that differs is an
+  /// error on every rank. 0 (default): never. Costs one reading of the model and 16 bytes a rank each time.
+  int64_t check_values_every = 0;
   /// Default kArena: the fastest on the MLPs of `trireme bench ddp`. kStaged leaves LibTorch's allocator alone.
   GradientMode gradients = GradientMode::kArena;
 };

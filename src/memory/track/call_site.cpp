@@ -40,7 +40,8 @@ std::string symbol_from_file(const std::string& module, uint64_t offset) {
     Result<ElfSymbols> symbols = ElfSymbols::read(module);
     it = read.emplace(module, symbols.ok() ? std::optional(std::move(symbols).value()) : std::nullopt).first;
   }
-  return it->second ? it->second->function_at(offset) : std::string{};
+  const std::optional<ElfSymbols>& symbols = it->second;
+  return symbols ? symbols->function_at(offset) : std::string{};
 }
 
 // "void torch::f<int>(int)" and "torch::f(int)" -> "torch::f..."
