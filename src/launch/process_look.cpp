@@ -75,7 +75,7 @@ std::string without_anonymous(std::string function) {
 
 /// "load_batch(std::vector<int> const&, int)" is told as "load_batch".
 std::string short_name(const std::string& full) {
-  const std::string function = without_anonymous(full);
+  std::string function = without_anonymous(full);
   int depth = 0;
   for (size_t i = 0; i < function.size(); ++i) {
     if (function[i] == '<') ++depth;

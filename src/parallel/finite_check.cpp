@@ -107,18 +107,30 @@ std::string line_of_the_program() {
   return memory::describe_frame(stack[user]).text();
 }
 
+// What an operator writes into may hold anything before.
+bool is_written(const at::RecordFunction& call, size_t argument) {
+  const std::optional<c10::FunctionSchema> schema = call.operator_schema();
+  if (!schema || argument >= schema->arguments().size()) return false;
+  const c10::AliasInfo* alias = schema->arguments()[argument].alias_info();
+  return alias != nullptr && alias->isWrite();
+}
+
 std::unique_ptr<at::ObserverContext> before(const at::RecordFunction& call) {
   if (!state().on.load(std::memory_order_relaxed)) return nullptr;
   auto given = std::make_unique<Given>();
-  for_each_tensor(call.inputs(), [&](const at::Tensor& tensor) {
-    if (!tensor.defined()) return;
-    if (tensor.has_storage()) {
-      const auto parameter = state().parameters.find(tensor.storage().unsafeGetStorageImpl());
-      if (parameter != state().parameters.end()) t_parameter = parameter->second;
-    }
-    given->shapes += str(given->shapes.empty() ? "" : ", ", comm::describe(tensor));
-    if (given->faulty.empty() && not_finite(tensor).not_finite > 0) given->faulty = comm::describe(tensor);
-  });
+  const c10::ArrayRef<const c10::IValue> inputs = call.inputs();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    for_each_tensor(inputs.slice(i, 1), [&](const at::Tensor& tensor) {
+      if (!tensor.defined()) return;
+      if (tensor.has_storage()) {
+        const auto parameter = state().parameters.find(tensor.storage().unsafeGetStorageImpl());
+        if (parameter != state().parameters.end()) t_parameter = parameter->second;
+      }
+      given->shapes += str(given->shapes.empty() ? "" : ", ", comm::describe(tensor));
+      if (!given->faulty.empty() || not_finite(tensor).not_finite == 0 || is_written(call, i)) return;
+      given->faulty = comm::describe(tensor);
+    });
+  }
   return given;
 }
 

@@ -7,6 +7,7 @@
 #include <limits>
 #include <string>
 
+#include "base/str.h"
 #include "parallel/ddp_oracle.h"
 #include "support/run_ranks.h"
 #include "trireme/trireme.h"
@@ -55,7 +56,9 @@ TEST_P(ValueCheck, NamesTheParameterAndTheRankThatDiffersOnEveryRank) {
       EXPECT_EQ(error.kind(), ErrorKind::kMismatch) << error.what();
       EXPECT_THAT(error.what(),
                   AllOf(HasSubstr("after 6 training steps"), HasSubstr("parameter '3.bias' f32[2] with hash")));
-      if (size > 2) EXPECT_THAT(error.what(), HasSubstr(str("rank ", culprit, ": parameter")));
+      if (size > 2) {
+        EXPECT_THAT(error.what(), HasSubstr(str("rank ", culprit, ": parameter")));
+      }
     });
   }
 }

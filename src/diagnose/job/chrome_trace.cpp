@@ -64,7 +64,7 @@ bool is_chrome_trace(std::string_view head) {
 
 std::string look_at_chrome_trace(const std::string& path, const std::string& file) {
   constexpr size_t kMost = size_t{64} << 20;
-  const std::string what = str("a time line: 'trireme trace report ", file, "' tells where its time goes");
+  std::string what = str("a time line: 'trireme trace report ", file, "' tells where its time goes");
   std::string text;
   try {
     text = read_whole_file(path, kMost);

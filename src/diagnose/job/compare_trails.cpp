@@ -260,7 +260,7 @@ class Comparison {
         if (in == nullptr) in = &wait;
       }
     }
-    if (silent.empty()) return;
+    if (in == nullptr) return;
     const std::vector<int> ranks(silent.begin(), silent.end());
     Finding finding;
     finding.code = "calls.no_dump";

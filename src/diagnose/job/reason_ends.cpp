@@ -155,10 +155,11 @@ class Failures {
     } else {
       finding.code = "rank.failed";
       finding.confidence = end.first ? 0.9 : 0.75;
-      finding.cause = str(who(end), " ended with exit code ", *end.exit_code);
+      const int code = end.exit_code.value_or(0);  // an end without a signal has one
+      finding.cause = str(who(end), " ended with exit code ", code);
       finding.advice = "Its log has the reason." + log;
       constexpr int kLostPeer = 5;  // Trireme's own code for "another rank died or was late"
-      if (*end.exit_code == kLostPeer || (waited && words == nullptr)) finding.confidence = kConsequence;
+      if (code == kLostPeer || (waited && words == nullptr)) finding.confidence = kConsequence;
       if (words != nullptr) {
         finding.cause = with_words(who(end), *words);
         finding.confidence = is_consequence(words->text) ? kConsequence : end.first ? 0.95 : 0.85;

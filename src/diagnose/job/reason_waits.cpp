@@ -166,8 +166,8 @@ class Waits {
       finding.ranks.assign(suspects.begin(), suspects.end());
       finding.cause =
           str(wait, "; ", rank_list(finding.ranks), suspects.size() == 1 ? " has" : " have", " not issued it");
-    } else if (world() && is_world(first.group)) {
-      for (int rank = 0; rank < *world(); ++rank) {
+    } else if (const int num_ranks = is_world(first.group) ? world().value_or(0) : 0; num_ranks > 0) {
+      for (int rank = 0; rank < num_ranks; ++rank) {
         if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) suspects.insert(rank);
       }
       finding.ranks.assign(suspects.begin(), suspects.end());
@@ -175,7 +175,7 @@ class Waits {
         finding.code = "calls.stalled";
         finding.confidence = 0.7;
         finding.cause =
-            str("all ", *world(), " ranks wait in ", told(first), ": no rank is missing, the transfer itself stalls");
+            str("all ", num_ranks, " ranks wait in ", told(first), ": no rank is missing, the transfer itself stalls");
         finding.advice =
             "Look at the network (NCCL_DEBUG=INFO), at GPUs with errors (dmesg, Xid), and at calls that differ in what "
             "the log does not show: "
