@@ -164,7 +164,7 @@ class TrainTest(unittest.TestCase):
         self.assertIn("--resume", self.train("used", "--recipe", "mlp", "--max-steps", "1", code=2))
 
     def test_below_a_launcher_the_named_folder_is_the_runs(self):
-        """Oracle: the run that never stopped, started alone. The launcher's folder gets logs and traces only."""
+        """Oracle: the run that never stopped, started alone. The launcher's folder gets logs, traces and room for reports only."""
         flags = ["--recipe", "mlp", "--global-batch", "64"]
         self.train("whole-run", *flags, "--max-steps", "9")
         flags += ["--data", self.data]
@@ -174,7 +174,7 @@ class TrainTest(unittest.TestCase):
         for name in ("metrics.jsonl", "config.json", "tensorboard", "checkpoints/step-4"):
             self.assertTrue(os.path.exists(self.path("below/named/" + name)), name)
         for job in ("job1", "job2"):
-            self.assertEqual(sorted(os.listdir(self.path("below/" + job))), ["logs", "trace"])
+            self.assertEqual(sorted(os.listdir(self.path("below/" + job))), ["logs", "reports", "trace"])
         self.assertEqual(self.tensors("below/named", 9), self.tensors("whole-run", 9))
         # Nothing was named: the launcher's folder, which must not be used either.
         self.run_words([*run, "job3", TRAIN, *flags, "--max-steps", "1"], "below")

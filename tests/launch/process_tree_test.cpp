@@ -85,6 +85,7 @@ class Relay {
     const pid_t first = fork();
     if (first != 0) {
       waitpid(first, nullptr, 0);
+      while (generations_->load() == 0) std::this_thread::yield();  // until then it has the name of this process
       return;
     }
     while (!stop_->load()) {

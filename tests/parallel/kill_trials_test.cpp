@@ -335,7 +335,8 @@ class KillTrials : public ::testing::Test {
     for (const std::string& name : names_below(job.at("/tmp"))) left.push_back("TMPDIR: " + name);
     std::set<std::string> known{"failure.json"};
     for (int rank = 0; rank < trial.num_ranks; ++rank) {
-      known.insert({str("logs/rank", rank, ".out"), str("logs/rank", rank, ".err"), str("trace/rank", rank, ".trace")});
+      known.insert({str("logs/rank", rank, ".out"), str("logs/rank", rank, ".err"), str("trace/rank", rank, ".trace"),
+                    str("reports/rank", rank, ".txt")});
     }
     for (const std::string& name : names_below(job.at("/run"))) {
       if (!known.contains(name)) left.push_back("run folder: " + name);

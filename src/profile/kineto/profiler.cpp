@@ -16,7 +16,8 @@
 
 // Exported by LibTorch; the header that declares it includes one of kineto's, which the wheel does not have.
 namespace torch::autograd::profiler {
-TORCH_API void addMetadataJson(const std::string& key, const std::string& value);
+TORCH_API void addMetadataJson(const std::string& key,  // NOLINT(readability-identifier-naming): LibTorch's name
+                               const std::string& value);
 }
 
 namespace trireme::profile {
