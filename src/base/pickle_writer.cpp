@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "base/pickle_opcodes.h"
+#include "base/utf8.h"
 #include "trireme/base/error.h"
 
 namespace trireme::pickle {
@@ -10,22 +11,6 @@ namespace {
 
 void append_little_endian(std::string& out, uint64_t value, int bytes) {
   for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i));
-}
-
-/// Bytes of the UTF-8 character that begins here; 0: none does.
-size_t character_at(std::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = byte(0);
-  if (first < 0x80) return 1;
-  const size_t length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
-  if (first < 0xc2 || first > 0xf4 || text.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0) != 0x80) return 0;
-  }
-  const bool overlong = (first == 0xe0 && byte(1) < 0xa0) || (first == 0xf0 && byte(1) < 0x90);
-  const bool surrogate = first == 0xed && byte(1) >= 0xa0;
-  const bool too_high = first == 0xf4 && byte(1) >= 0x90;
-  return overlong || surrogate || too_high ? 0 : length;
 }
 
 }  // namespace
@@ -65,7 +50,7 @@ void Writer::text(std::string_view value) {
   const size_t size_at = out_.size();
   append_little_endian(out_, 0, 4);
   while (!value.empty()) {
-    const size_t length = character_at(value);
+    const size_t length = first_utf8_character(value).bytes;
     out_ += length > 0 ? value.substr(0, length) : std::string_view("\xef\xbf\xbd");
     value.remove_prefix(length > 0 ? length : 1);
   }

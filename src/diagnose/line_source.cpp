@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/str.h"
-#include "diagnose/printable.h"
+#include "diagnose/excerpt.h"
 #include "trireme/base/error.h"
 
 namespace trireme::diagnose {

@@ -3,7 +3,7 @@
 #include <type_traits>
 
 #include "base/str.h"
-#include "diagnose/printable.h"
+#include "diagnose/excerpt.h"
 #include "diagnose/report.h"
 #include "trireme/base/error.h"
 
@@ -278,7 +278,7 @@ Report report_from_json(std::string_view text) {
   if (!json.is_object() || json.value("schema", Json()) != 1) {
     throw Error(ErrorKind::kIo,
                 str("[diagnose.json] this is no report of Trireme (a JSON object with \"schema\": 1 is required): ",
-                    printable(text, 120)));
+                    excerpt(text, 120)));
   }
   Report report;
   Reader reader(json);

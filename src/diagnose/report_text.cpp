@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "base/str.h"
-#include "diagnose/printable.h"
+#include "diagnose/excerpt.h"
 #include "diagnose/report.h"
 
 namespace trireme::diagnose {
@@ -45,12 +45,12 @@ std::string wrapped(std::string_view text, size_t indent, size_t width) {
   return out;
 }
 
-/// printable(), but line ends stay.
+/// excerpt(), but line ends stay.
 std::string clean(std::string_view text) {
   std::string out;
   for (;;) {
     const size_t end = text.find('\n');
-    out += printable(text.substr(0, end), kLongestText);
+    out += excerpt(text.substr(0, end), kLongestText);
     if (end == std::string_view::npos) return out;
     out += '\n';
     text.remove_prefix(end + 1);
@@ -104,9 +104,9 @@ std::string finding_text(const Finding& finding, const TextOptions& options) {
   }
   for (size_t i = 0; i < finding.evidence.size() && i < kShownEvidence; ++i) {
     const Evidence& evidence = finding.evidence[i];
-    std::string where = printable(evidence.file);
+    std::string where = excerpt(evidence.file);
     if (evidence.line > 0) where += ":" + std::to_string(evidence.line);
-    out += str("           ", where, evidence.text.empty() ? "" : ": ", printable(evidence.text, 200), "\n");
+    out += str("           ", where, evidence.text.empty() ? "" : ": ", excerpt(evidence.text, 200), "\n");
   }
   if (finding.evidence.size() > kShownEvidence) {
     const bool more = finding.evidence.size() >= kMaxEvidence;
@@ -126,7 +126,7 @@ std::string to_text(const Report& report, const TextOptions& options) {
   }
   if (report.findings.empty() && !options.nothing.empty()) out += (out.empty() ? "" : "\n") + options.nothing + "\n";
   for (const FileNote& file : report.files) {
-    if (!file.note.empty()) out += str(out.empty() ? "" : "\n", printable(file.file), ": ", clean(file.note), "\n");
+    if (!file.note.empty()) out += str(out.empty() ? "" : "\n", excerpt(file.file), ": ", clean(file.note), "\n");
   }
   return out;
 }

@@ -28,6 +28,28 @@ std::string_view to_string(DType dtype) noexcept {
   return "unknown dtype";
 }
 
+std::string_view torch_name(DType dtype) noexcept {
+  switch (dtype) {
+    case DType::kF16:
+      return "Half";
+    case DType::kBF16:
+      return "BFloat16";
+    case DType::kF32:
+      return "Float";
+    case DType::kF64:
+      return "Double";
+    case DType::kI32:
+      return "Int";
+    case DType::kI64:
+      return "Long";
+    case DType::kU8:
+      return "Byte";
+    case DType::kBool:
+      return "Bool";
+  }
+  return "Undefined";
+}
+
 std::string_view to_string(ReduceKind kind) noexcept {
   switch (kind) {
     case ReduceKind::kSum:

@@ -22,7 +22,9 @@ enum class OpKind : uint8_t {
   kRecv,
 };
 
-[[nodiscard]] std::string_view to_string(DType dtype) noexcept;      ///< "f32"
+[[nodiscard]] std::string_view to_string(DType dtype) noexcept;  ///< "f32"
+/// "Float", as c10::toString has it; "Undefined" for a damaged code.
+[[nodiscard]] std::string_view torch_name(DType dtype) noexcept;
 [[nodiscard]] std::string_view to_string(ReduceKind kind) noexcept;  ///< "sum"
 [[nodiscard]] std::string_view to_string(OpKind op) noexcept;        ///< "all_reduce"
 

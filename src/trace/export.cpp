@@ -6,6 +6,7 @@
 #include "base/replace_file.h"
 #include "base/str.h"
 #include "comm/transport/call_info.h"
+#include "profile/call_kinds.h"
 #include "profile/chrome_trace.h"
 #include "trace/flight_recorder_dump.h"
 #include "trace/merge.h"
@@ -31,7 +32,7 @@ std::string args_of(const profile::TraceRecord& record, const profile::TraceSnap
   std::string args =
       str("\"Collective name\": \"", comm::to_string(op), "\", \"Seq\": ", record.call, ", \"Step\": ", record.step);
   args += str(", \"In msg nelems\": ", elements, ", \"Out msg nelems\": ", out, ", \"dtype\": \"",
-              comm::torch_name(dtype), "\"");
+              profile::torch_name(dtype), "\"");
   args += str(", \"Process Group Name\": ", json_quote(group), ", \"Group size\": ", ranks.size());
   args += str(", \"Process Group Ranks\": \"[", join(ranks), "]\", \"Rank\": ", snapshot.rank);
   const auto root = static_cast<size_t>(record.root);

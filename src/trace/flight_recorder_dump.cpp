@@ -8,6 +8,7 @@
 #include "base/pickle_writer.h"
 #include "base/str.h"
 #include "comm/transport/call_info.h"
+#include "profile/call_kinds.h"
 
 namespace trireme::trace {
 namespace {
@@ -110,9 +111,9 @@ Json document_of(const profile::TraceSnapshot& trace) {
                   {"profiling_name", "gloo:" + operation(record, static_cast<int>(mine - ranks.begin()))},
                   {"time_created_ns", wall(record.queued_ns)},
                   {"input_sizes", {dims_in(record)}},
-                  {"input_dtypes", {comm::torch_name(static_cast<DType>(record.dtype))}},
+                  {"input_dtypes", {profile::torch_name(static_cast<DType>(record.dtype))}},
                   {"output_sizes", {dims_out(record, group_size)}},
-                  {"output_dtypes", {comm::torch_name(static_cast<DType>(record.dtype))}},
+                  {"output_dtypes", {profile::torch_name(static_cast<DType>(record.dtype))}},
                   {"state", state_of(record)},
                   {"time_discovered_started_ns", wall(record.started_ns)},
                   {"time_discovered_completed_ns", finished ? wall(record.finished_ns) : Json(nullptr)},

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sched.h>
 #include <sys/mount.h>
 #include <sys/resource.h>
@@ -11,18 +12,16 @@
 #include <algorithm>
 #include <chrono>
 #include <csignal>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <vector>
 
+#include "base/fd.h"
 #include "base/str.h"
 #include "comm/algorithms/call_queue.h"
 #include "comm/algorithms/communicator.h"
 #include "comm/transport/shm/unix_socket.h"
 #include "support/patience.h"
 #include "support/rank_processes.h"
-#include "support/temp_dir.h"
 
 namespace trireme::comm {
 namespace {
@@ -337,11 +336,12 @@ TEST(ShmCommunicator, ForkedChildThatDestroysItsCopyDoesNotLeaveTheGroup) {
 // Oracle: closed form. Rank 1 does not come to call 2; rank 0 has no launcher that would tell, so it says itself who is late.
 TEST(ShmCommunicator, ARankThatNobodyWatchesSaysWhoKeepsItWaiting) {
   for (const bool stop : {false, true}) {
-    const trireme::test::TempDir folder;
-    const std::string log = folder / "err";
+    int said[2];
+    ASSERT_EQ(pipe2(said, O_CLOEXEC), 0);
+    const Fd from(said[0]);
+    const Fd to(said[1]);
     RankProcesses ranks(2, [&](int rank, rendezvous::Store& store, const auto& reach) {
-      const int to = open(log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
-      if (rank == 0 && dup2(to, STDERR_FILENO) < 0) throw Error(ErrorKind::kIo, "[test] dup2 failed");
+      if (rank == 0 && dup2(to.get(), STDERR_FILENO) < 0) throw Error(ErrorKind::kIo, "[test] dup2 failed");
       CommunicatorOptions options;
       options.hang_after = std::chrono::milliseconds(50);
       const auto comm = make_shm_communicator(store, store, rank, 2, options);
@@ -357,10 +357,14 @@ TEST(ShmCommunicator, ARankThatNobodyWatchesSaysWhoKeepsItWaiting) {
             stop ? "; it is stopped (SIGSTOP))" : ")");
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
     std::string text;
-    while (text.find(want) == std::string::npos && std::chrono::steady_clock::now() < deadline) {
-      std::ifstream file(log);
-      text = {std::istreambuf_iterator<char>(file), {}};
-      usleep(1000);
+    while (text.find(want) == std::string::npos) {
+      const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+      pollfd ready = {.fd = from.get(), .events = POLLIN, .revents = 0};
+      if (left.count() <= 0 || poll(&ready, 1, static_cast<int>(left.count())) <= 0) break;
+      char piece[512];
+      const ssize_t got = read(from.get(), piece, sizeof(piece));
+      if (got <= 0) break;
+      text.append(piece, static_cast<size_t>(got));
     }
     EXPECT_THAT(text, HasSubstr(want));
     ranks.store().set("go", "1");

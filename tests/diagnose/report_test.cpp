@@ -2,7 +2,7 @@
 
 #include <gmock/gmock.h>
 
-#include "diagnose/printable.h"
+#include "diagnose/excerpt.h"
 #include "trireme/base/error.h"
 
 namespace trireme::diagnose {
@@ -103,8 +103,8 @@ TEST(Report, ControlCharactersNeverReachTheTerminal) {
   for (const char c : to_text(report, {})) {
     ASSERT_TRUE(c == '\n' || (c >= 0x20 && c < 0x7f)) << static_cast<int>(c);
   }
-  EXPECT_EQ(printable("a\tb\xc3\xa9"), "a b\xc3\xa9");
-  EXPECT_EQ(printable("0123456789", 4), "0123...");
+  EXPECT_EQ(excerpt("a\tb\xc3\xa9"), "a b\xc3\xa9");
+  EXPECT_EQ(excerpt("0123456789", 4), "0123...");
   EXPECT_NO_THROW((void)report_from_json(to_json(report)));
 }
 

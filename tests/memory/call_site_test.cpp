@@ -9,7 +9,7 @@ using trireme::memory::Frame;
 
 [[gnu::noinline]] Frame frame_of_my_caller_by_name() {
   std::array<void*, 4> stack = {};
-  const size_t depth = trireme::memory::capture_stack(stack, 0);
+  const size_t depth = trireme::memory::capture_stack(stack);
   return depth > 0 ? trireme::memory::describe_frame(stack[0]) : Frame{};
 }
 

@@ -105,6 +105,14 @@ TEST(FiniteCheck, NamesAnInfinityOfBackward) {
   EXPECT_THAT(fault, HasSubstr("in module '0'"));
 }
 
+TEST(FiniteCheck, NamesAParameterOfTheModelItself) {
+  torch::nn::Linear net(4, 2);
+  const parallel::FiniteCheck check({{"weight", net->weight}, {"bias", net->bias}});
+  (void)(net->forward(torch::ones({2, 4})) - 1e9).sqrt();
+  EXPECT_THAT(parallel::FiniteCheck::first_fault(),
+              AllOf(HasSubstr("aten::sqrt made the first NaN"), HasSubstr("of the model itself")));
+}
+
 TEST(FiniteCheck, TellsDataThatCameInWithIt) {
   Sequential net = small_net();
   at::Tensor x = torch::rand({6, 4});

@@ -86,6 +86,28 @@ TEST(Profiler, WritesTheStepsOfACycleThatTheLoopDoesNotFinishAndSaysSo) {
   EXPECT_TRUE(traces_of({.wait = 1, .warmup = 3, .active = 4, .repeat = 1}, 2).empty());  // ends within the warm-up
 }
 
+TEST(Profiler, RecordsMemoryWhereAsked) {
+  for (const bool asked : {false, true}) {
+    const test::TempDir folder;
+    Profiler profiler({.schedule = {.wait = 0, .warmup = 1, .active = 1},
+                       .folder = folder.path(),
+                       .record_memory = asked,
+                       .rank = 0});
+    for (int step = 0; step < 2; ++step) {
+      (void)torch::rand({64, 64});
+      profiler.step();
+    }
+    ASSERT_EQ(profiler.files().size(), 1U);
+    std::ifstream in(profiler.files()[0]);
+    const nlohmann::json trace = nlohmann::json::parse(in);
+    int allocations = 0;
+    for (const auto& event : trace.at("traceEvents")) {
+      if (event.value("name", "") == "[memory]" && event.at("args").value("Bytes", 0) >= 64 * 64 * 4) ++allocations;
+    }
+    EXPECT_EQ(allocations > 0, asked);
+  }
+}
+
 TEST(Profiler, SaysWhatIsWrong) {
   EXPECT_THROW(Profiler({.schedule = {.active = 0}}), Error);
   const test::TempDir folder;

@@ -177,6 +177,8 @@ def words(folder):
         (["merge", folder / "text.json", "-o", folder / "x.json"], 2, "is no Chrome trace"),
         (["merge", folder / "cut.json.gz", "-o", "/proc/x/y.json"], 1, "creating '/proc/x/y.json.new' failed"),
         (["export", folder, "-o", folder / "out"], 1, "has no trace/rankN.trace"),
+        (["export", folder, "-o", folder / "out", "--format", "flight-recorder", "--gzip"], 2, "--gzip goes with --format chrome"),
+        (["export", folder, "-o", folder / "out", "--format", "pickle"], 2, "flight-recorder-json"),
     ]:
         done = run(*args)
         expect(f"{args}: exit {done.returncode}: {done.stderr}", done.returncode == code and text in done.stderr and len(done.stderr.splitlines()) == 1)

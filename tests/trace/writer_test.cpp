@@ -6,6 +6,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/pickle_reader.h"
 #include "comm/transport/call_info.h"
 #include "profile/collective_trace.h"
 #include "support/temp_dir.h"
@@ -106,6 +107,11 @@ profile::TraceRecord record(uint64_t call, uint32_t step, comm::OpKind op, uint6
   return made;
 }
 
+std::string text_of(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
 // What a run folder holds, exported and read again, is what is read from it directly.
 TEST(Export, ReadsBackAsItself) {
   const test::TempDir dir;
@@ -147,11 +153,23 @@ TEST(Export, ReadsBackAsItself) {
     }
     EXPECT_EQ(ring.calls.back().open, rank == 1);
   }
-}
-
-std::string text_of(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
+  // The same as dumps of c10d's flight recorder; that its own reader takes them is trace.flight_recorder_torch.
+  const ExportResult dumps = export_run(dir.path(), dir / "dumps", ExportFormat::kFlightRecorder, false);
+  ASSERT_EQ(dumps.files, (std::vector<std::string>{dir / "dumps/rank0", dir / "dumps/rank1"}));
+  const ExportResult texts = export_run(dir.path(), dir / "dumps", ExportFormat::kFlightRecorderJson, false);
+  ASSERT_EQ(texts.files, (std::vector<std::string>{dir / "dumps/rank0.json", dir / "dumps/rank1.json"}));
+  for (size_t rank = 0; rank < 2; ++rank) {
+    const auto document = pickle::read(std::make_shared<const std::string>(text_of(dumps.files[rank]))).value();
+    const nlohmann::json json = nlohmann::json::parse(text_of(texts.files[rank]));
+    const pickle::Value* entries = document->root().find("entries");
+    ASSERT_NE(entries, nullptr);
+    ASSERT_EQ(entries->items.size(), 6U);
+    ASSERT_EQ(json.at("entries").size(), 6U);
+    const char* state = rank == 0 ? "completed" : "started";
+    EXPECT_EQ(entries->items.back()->find("state")->str(), state);
+    EXPECT_EQ(json.at("entries").back().at("state"), state);
+    EXPECT_EQ(entries->items.back()->find("collective_seq_id")->integer, 6);
+  }
 }
 
 void write_text(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }

@@ -23,28 +23,6 @@ size_t size_of(DType dtype) noexcept {
   return 0;
 }
 
-std::string_view torch_name(DType dtype) noexcept {
-  switch (dtype) {
-    case DType::kF16:
-      return "Half";
-    case DType::kBF16:
-      return "BFloat16";
-    case DType::kF32:
-      return "Float";
-    case DType::kF64:
-      return "Double";
-    case DType::kI32:
-      return "Int";
-    case DType::kI64:
-      return "Long";
-    case DType::kU8:
-      return "Byte";
-    case DType::kBool:
-      return "Bool";
-  }
-  return "Undefined";
-}
-
 void CallInfo::set_label(std::string_view text) noexcept {
   label.fill('\0');
   std::copy_n(text.data(), std::min(text.size(), label.size()), label.data());

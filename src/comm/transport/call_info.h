@@ -21,7 +21,6 @@ using profile::to_string;
 
 [[nodiscard]] size_t size_of(DType dtype) noexcept;  ///< bytes of one element
 /// "Float", as c10::toString has it; "Undefined" for a damaged code
-[[nodiscard]] std::string_view torch_name(DType dtype) noexcept;
 
 inline constexpr int kMaxHeaderDims = 5;
 

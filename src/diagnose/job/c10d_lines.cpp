@@ -1,9 +1,9 @@
 // What c10d writes (PyTorch 1.13 to 2.13): ProcessGroupNCCL's watchdog, the desync report, the checks of TORCH_DISTRIBUTED_DEBUG=DETAIL, Gloo,
 // the store. Texts from torch/csrc/distributed/c10d.
 #include "base/str.h"
+#include "diagnose/excerpt.h"
 #include "diagnose/job/flight_recorder.h"
 #include "diagnose/job/log_line.h"
-#include "diagnose/printable.h"
 #include "diagnose/scan.h"
 
 namespace trireme::diagnose {
@@ -29,9 +29,9 @@ std::string group_in(std::string_view text) {
   const auto guid = after(text, "PG GUID ");
   if (guid) {
     const auto name = between(until(*guid, " ]"), "(", ")");
-    return printable(name ? *name : until(*guid, " ]("), 100);
+    return excerpt(name ? *name : until(*guid, " ]("), 100);
   }
-  if (const auto group = after(text, "[PG ")) return printable(until(*group, " ]"), 100);
+  if (const auto group = after(text, "[PG ")) return excerpt(until(*group, " ]"), 100);
   return {};
 }
 
@@ -48,7 +48,7 @@ void timeout(const LogLine& line, Story& story) {
   waiting.op = kind_of_op(until(after(*work, "OpType=").value_or(""), ",) "));
   if (const auto count = leading_number(after(*work, "NumelIn=").value_or("")))
     waiting.size = str(*count, *count == 1 ? " element" : " elements");
-  if (const auto shape = between(*work, "TensorShape=[", "]")) waiting.size = str("[", printable(*shape, 100), "]");
+  if (const auto shape = between(*work, "TensorShape=[", "]")) waiting.size = str("[", excerpt(*shape, 100), "]");
   waiting.timeout_ms = leading_number(after(*work, "Timeout(ms)=").value_or("")).value_or(0);
   waiting.evidence = line.evidence();
   story.add_waiting(std::move(waiting));
@@ -88,9 +88,9 @@ std::string fingerprint(std::string_view text, std::string_view* number, std::st
   *op = until(after(text, "OpType=").value_or(""), ",)");
   *shape = between(text, "TensorShape=[", "]").value_or("");
   *dtype = until(after(text, "TensorDtypes=").value_or(""), ",)");
-  std::string out = printable(*op, 60);
-  if (!dtype->empty() || !shape->empty()) out += str(" ", printable(*dtype, 40), "[", printable(*shape, 100), "]");
-  if (!number->empty()) out += str(" #", printable(*number, 20));
+  std::string out = excerpt(*op, 60);
+  if (!dtype->empty() || !shape->empty()) out += str(" ", excerpt(*dtype, 40), "[", excerpt(*shape, 100), "]");
+  if (!number->empty()) out += str(" #", excerpt(*number, 20));
   return out;
 }
 
@@ -148,7 +148,7 @@ void gloo_size(const LogLine& line, Story& story) {
   finding.code = "gloo.size_mismatch";
   finding.severity = Severity::kError;
   finding.confidence = 0.85;
-  const std::string sizes = printable(until(after(line.text, "op.nbytes. ").value_or(""), "\n"), 60);
+  const std::string sizes = excerpt(until(after(line.text, "op.nbytes. ").value_or(""), "\n"), 60);
   finding.cause =
       str("two ranks met in one collective with unlike sizes", sizes.empty() ? "" : str(" (bytes: ", sizes, ")"));
   finding.advice =
@@ -166,10 +166,10 @@ void store_timeout(const LogLine& line, Story& story) {
   finding.severity = Severity::kError;
   finding.confidence = 0.8;
   const auto where = between(line.text, "trying to connect to (", ")");
-  finding.cause = where ? str("the store at ", printable(*where, 100), " did not answer")
+  finding.cause = where ? str("the store at ", excerpt(*where, 100), " did not answer")
                         : std::string("the rendezvous did not complete: not all came");
   if (const auto joined = between(line.text, "waiting for clients. ", " clients joined"))
-    finding.cause = str("only ", printable(*joined, 40), " ranks came to the rendezvous");
+    finding.cause = str("only ", excerpt(*joined, 40), " ranks came to the rendezvous");
   finding.advice =
       "The first host is not there, another port or address is meant, or a firewall is between. MASTER_ADDR must be an "
       "address of the host "
@@ -189,8 +189,8 @@ void port_in_use(const LogLine& line, Story& story) {
   finding.code = "rendezvous.port_in_use";
   finding.severity = Severity::kError;
   finding.confidence = 0.85;
-  std::string port = printable(until(after(line.text, "port: ").value_or(""), ",). "), 10);
-  if (port.empty()) port = printable(until(after(line.text, "[::]:").value_or(""), " ,)"), 10);
+  std::string port = excerpt(until(after(line.text, "port: ").value_or(""), ",). "), 10);
+  if (port.empty()) port = excerpt(until(after(line.text, "[::]:").value_or(""), " ,)"), 10);
   finding.cause =
       str("the rendezvous port", port.empty() ? "" : " " + port, " is in use by another job or a leftover process");
   finding.advice = str(
@@ -224,7 +224,7 @@ void unused_parameters(const LogLine& line, Story& story) {
   finding.severity = Severity::kError;
   finding.confidence = 0.9;
   if (const auto rank = leading_number<int>(*rest)) finding.ranks = {*rank};
-  const std::string names = printable(trimmed(after(*rest, ":").value_or("")), 300);
+  const std::string names = excerpt(trimmed(after(*rest, ":").value_or("")), 300);
   finding.cause = str("parameters got no gradient in the step before", names.empty() ? "" : ": " + names);
   finding.advice =
       "A part of the model was not used in the loss. Pass find_unused_parameters=True, or use all of it on every rank; "

@@ -1,8 +1,8 @@
 #include "diagnose/job/failure_files.h"
 
 #include "base/str.h"
+#include "diagnose/excerpt.h"
 #include "diagnose/job/log_line.h"
-#include "diagnose/printable.h"
 #include "diagnose/scan.h"
 
 namespace trireme::diagnose {
@@ -13,7 +13,7 @@ using pickle::Value;
 
 std::string text(const Value& dict, std::string_view key, size_t most = 300) {
   const Value* value = dict.find(key);
-  return value == nullptr ? std::string{} : printable(value->str(), most);
+  return value == nullptr ? std::string{} : excerpt(value->str(), most);
 }
 
 int64_t integer(const Value& dict, std::string_view key, int64_t otherwise) {
@@ -59,7 +59,7 @@ std::string innermost(std::string_view stack) {
   for (auto rest = after(stack, "File \""); rest; rest = after(*rest, "File \"")) {
     const std::string_view name = until(*rest, "\"");
     const auto line = leading_number(after(*rest, "\", line ").value_or(""));
-    if (line && !has(name, "/site-packages/")) where = str(printable(name, 200), ":", *line);
+    if (line && !has(name, "/site-packages/")) where = str(excerpt(name, 200), ":", *line);
   }
   return where;
 }
@@ -98,7 +98,7 @@ std::string add_failure_file(const Value& root, const std::string& file, Story& 
       if (const Value* stack = extra->find("py_callstack")) words.where = innermost(stack->str());
     }
   } else {
-    words.text = printable(message->str(), 600);
+    words.text = excerpt(message->str(), 600);
   }
   words.evidence = {file, 0, words.text};
   if (words.rank) story.ranks_seen.insert(*words.rank);

@@ -8,7 +8,7 @@
 #include <charconv>
 
 #include "base/str.h"
-#include "diagnose/printable.h"
+#include "diagnose/excerpt.h"
 #include "diagnose/scan.h"
 
 namespace trireme::diagnose {
@@ -31,7 +31,7 @@ int64_t integer(const Value& dict, std::string_view key, int64_t otherwise) {
 std::string text(const Value& dict, std::string_view key) {
   const Value* value = dict.find(key);
   constexpr size_t kLongest = 300;
-  return value == nullptr ? std::string{} : printable(value->str(), kLongest);
+  return value == nullptr ? std::string{} : excerpt(value->str(), kLongest);
 }
 
 std::vector<int64_t> integers(const Value* list, size_t most) {
@@ -59,10 +59,10 @@ std::vector<std::vector<int64_t>> shapes(const Value& entry, std::string_view ke
 std::string dtypes(const Value& entry, std::string_view key) {
   const Value* list = entry.find(key);
   if (list == nullptr) return {};
-  if (!list->is_sequence()) return printable(list->str(), 40);
+  if (!list->is_sequence()) return excerpt(list->str(), 40);
   std::vector<std::string> names;
   for (const Value* item : list->items) {
-    std::string name = printable(item->str(), 40);
+    std::string name = excerpt(item->str(), 40);
     if (names.empty() || names.back() != name) names.push_back(std::move(name));
     if (names.size() > 8) break;
   }
@@ -172,7 +172,7 @@ class Dump {
     const Value* config = root_.find("pg_config");
     if (config == nullptr || !config->is(Kind::kDict)) return;
     for (size_t i = 0; i + 1 < config->items.size(); i += 2) {
-      const std::string name = printable(config->items[i]->str(), 100);
+      const std::string name = excerpt(config->items[i]->str(), 100);
       const Value& about = *config->items[i + 1];
       std::vector<int> ranks = member_ranks(about.find("ranks"));
       std::string description = text(about, "desc");
@@ -190,10 +190,10 @@ class Dump {
     std::string description;
     if (const Value* group = entry.find("process_group"); group != nullptr) {
       if (group->is_sequence() && !group->items.empty()) {
-        name = printable(group->items[0]->str(), 100);
-        if (group->items.size() > 1) description = printable(group->items[1]->str(), 100);
+        name = excerpt(group->items[0]->str(), 100);
+        if (group->items.size() > 1) description = excerpt(group->items[1]->str(), 100);
       } else {
-        name = printable(group->str(), 100);
+        name = excerpt(group->str(), 100);
       }
     }
     if (name.empty()) name = text(entry, "pg_name");
@@ -239,7 +239,7 @@ class Dump {
     for (size_t i = 0; i + 1 < status->items.size(); i += 2) {
       const Value& name = *status->items[i];
       const Value& about = *status->items[i + 1];
-      const std::string text_name = name.is(Kind::kInt) ? str(name.integer) : printable(name.str(), 100);
+      const std::string text_name = name.is(Kind::kInt) ? str(name.integer) : excerpt(name.str(), 100);
       const auto key = key_of_.find(text_name);
       if (key == key_of_.end()) continue;
       GroupTrail& group = trail_.groups[key->second];

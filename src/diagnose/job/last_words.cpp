@@ -1,8 +1,8 @@
 #include "diagnose/job/last_words.h"
 
 #include "base/str.h"
+#include "diagnose/excerpt.h"
 #include "diagnose/nccl_log.h"
-#include "diagnose/printable.h"
 #include "diagnose/scan.h"
 
 namespace trireme::diagnose {
@@ -60,7 +60,7 @@ void LastWordsReader::line(const LogLine& line) {
   if (traceback.where == "C++") {
     const auto what = after(text, "what():");
     if (!what) return;
-    Story::keep(story_.last_words, LastWords{line.rank, printable(trimmed(*what)), {}, line.evidence()});
+    Story::keep(story_.last_words, LastWords{line.rank, excerpt(trimmed(*what)), {}, line.evidence()});
     open_.erase(at);
     return;
   }
@@ -69,12 +69,12 @@ void LastWordsReader::line(const LogLine& line) {
     const auto file = between(text, "File \"", "\"");
     const auto number = after(text, ", line ");
     if (file && number && !has(*file, "/site-packages/")) {
-      traceback.where = str(printable(*file, 200), ":", leading_number<int64_t>(*number).value_or(0));
+      traceback.where = str(excerpt(*file, 200), ":", leading_number<int64_t>(*number).value_or(0));
     }
     return;
   }
   if (!is_exception(text)) return;
-  Story::keep(story_.last_words, LastWords{line.rank, printable(text), traceback.where, line.evidence()});
+  Story::keep(story_.last_words, LastWords{line.rank, excerpt(text), traceback.where, line.evidence()});
   open_.erase(at);
 }
 

@@ -3,8 +3,8 @@
 #include <cstring>
 
 #include "base/str.h"
+#include "diagnose/excerpt.h"
 #include "diagnose/job/log_line.h"
-#include "diagnose/printable.h"
 #include "diagnose/scan.h"
 
 namespace trireme::diagnose {
@@ -48,7 +48,7 @@ void mpirun_noticed(const LogLine& line, Story& story) {
   RankEnd end;
   end.rank = leading_number<int>(*rank);
   end.pid = leading_number(after(*rank, "with PID ").value_or("")).value_or(0);
-  end.host = printable(until(after(*rank, "on node ").value_or(""), " "), 100);
+  end.host = excerpt(until(after(*rank, "on node ").value_or(""), " "), 100);
   end.signal = leading_number<int>(after(*rank, "on signal ").value_or("")).value_or(0);
   end.first = true;
   end.evidence = line.evidence();

@@ -1,8 +1,8 @@
 // Memory that could not be had: the allocators' messages, and the kernel's OOM killer.
 #include "base/str.h"
+#include "diagnose/excerpt.h"
 #include "diagnose/job/log_line.h"
 #include "diagnose/job/oom_message.h"
-#include "diagnose/printable.h"
 #include "diagnose/scan.h"
 
 namespace trireme::diagnose {
@@ -49,7 +49,7 @@ void kernel(const LogLine& line, Story& story) {
   if (!process || !has(line.text, "ut of memory")) return;
   OomKill kill;
   kill.pid = leading_number(*process).value_or(0);
-  kill.process = printable(between(*process, "(", ")").value_or(""), 40);
+  kill.process = excerpt(between(*process, "(", ")").value_or(""), 40);
   kill.evidence = line.evidence();
   Story::keep(story.oom_kills, std::move(kill));
 }

@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/str.h"
+#include "diagnose/excerpt.h"
 #include "diagnose/job/oom_message.h"
-#include "diagnose/printable.h"
 #include "diagnose/scan.h"
 
 namespace trireme::diagnose {
@@ -48,8 +48,8 @@ std::string site_of(const Value& block) {
   if (best == nullptr) return {};
   const Value* file = best->find("filename");
   const Value* name = best->find("name");
-  return str(printable(file->str(), 200), ":", integer(*best, "line"),
-             name == nullptr ? "" : " in " + printable(name->str(), 80));
+  return str(excerpt(file->str(), 200), ":", integer(*best, "line"),
+             name == nullptr ? "" : " in " + excerpt(name->str(), 80));
 }
 
 struct Device {

@@ -1,8 +1,8 @@
 // What NCCL's WARN lines (2.8 to 2.30) say of failures. Its network and versions are told by nccl_network.cpp from the same lines.
 #include "base/str.h"
+#include "diagnose/excerpt.h"
 #include "diagnose/job/log_line.h"
 #include "diagnose/nccl_log.h"
-#include "diagnose/printable.h"
 #include "diagnose/scan.h"
 
 namespace trireme::diagnose {
@@ -16,7 +16,7 @@ Finding make(const LogLine& line, const NcclLine& nccl, const char* code, double
   finding.confidence = confidence;
   finding.cause = std::move(cause);
   finding.advice = std::move(advice);
-  finding.host = printable(nccl.host, 100);
+  finding.host = excerpt(nccl.host, 100);
   if (line.rank) finding.ranks = {*line.rank};
   add_evidence(finding, line.evidence());
   return finding;
@@ -29,7 +29,7 @@ void duplicate_gpu(const LogLine& line, const NcclLine& nccl, Story& story) {
   const auto second = first ? after(*first, "and rank ") : std::nullopt;
   const auto device = second ? after(*second, "CUDA device ") : std::nullopt;
   if (!device) return;
-  const std::string name = printable(until(*device, " "), 40);
+  const std::string name = excerpt(until(*device, " "), 40);
   Finding finding = make(line, nccl, "nccl.duplicate_gpu", 0.98, str("several ranks use one GPU (bus id ", name, ")"),
                          "Each rank needs its own: call set_device(local_rank) before anything touches CUDA, start no "
                          "more ranks on a host than it has GPUs, and "
@@ -68,7 +68,7 @@ void completion(const LogLine& line, const NcclLine& nccl, Story& story) {
   auto error = after(nccl.text, "with error ");
   if (!error) error = after(nccl.text, "status=");
   const int64_t code = leading_number(error.value_or("")).value_or(0);
-  const std::string peer = printable(until(after(nccl.text, "from peer ").value_or(""), "< "), 60);
+  const std::string peer = excerpt(until(after(nccl.text, "from peer ").value_or(""), "< "), 60);
   Finding finding = make(
       line, nccl, code == 12 ? "nccl.ib_unreachable" : "nccl.ib_completion", code == 5 ? 0.6 : 0.9,
       str("InfiniBand or RoCE transfer failed", peer.empty() ? "" : " with peer " + peer, ": error ", code, ", ",
@@ -95,10 +95,10 @@ void connection(const LogLine& line, const NcclLine& nccl, Story& story) {
       : route ? "nccl.no_route"
               : "nccl.connect",
       closed ? 0.4 : 0.75,
-      closed    ? str("NCCL lost the connection to another rank: ", printable(nccl.text, 160))
-      : route   ? str("NCCL found no route to another host: ", printable(nccl.text, 160))
-      : refused ? str("another rank did not listen any more: ", printable(nccl.text, 160))
-                : str("NCCL could not connect: ", printable(nccl.text, 160)),
+      closed    ? str("NCCL lost the connection to another rank: ", excerpt(nccl.text, 160))
+      : route   ? str("NCCL found no route to another host: ", excerpt(nccl.text, 160))
+      : refused ? str("another rank did not listen any more: ", excerpt(nccl.text, 160))
+                : str("NCCL could not connect: ", excerpt(nccl.text, 160)),
       closed || refused ? "That rank ended or failed first: find its log. If none did, a firewall between the hosts "
                           "closes connections."
                         : "NCCL chose an interface that the other host cannot reach (docker0, lo, a second network), "
@@ -116,7 +116,7 @@ void shared_memory(const LogLine& line, const NcclLine& nccl, Story& story) {
 
 void truncated(const LogLine& line, const NcclLine& nccl, Story& story) {
   story.add(make(line, nccl, "nccl.message_truncated", 0.85,
-                 str("ranks disagree on a message of NCCL: ", printable(nccl.text, 160)),
+                 str("ranks disagree on a message of NCCL: ", excerpt(nccl.text, 160)),
                  "Unlike versions of NCCL on the ranks, or ranks that called different collectives or sizes. Compare "
                  "'NCCL version' in each log, then the calls."));
 }
@@ -129,7 +129,7 @@ void no_interface(const LogLine& line, const NcclLine& nccl, Story& story) {
 void cuda_failure(const LogLine& line, const NcclLine& nccl, Story& story) {
   const bool memory = has(nccl.text, "out of memory");
   story.add(make(line, nccl, memory ? "nccl.out_of_memory" : "nccl.cuda_failure", 0.8,
-                 str("a CUDA call inside NCCL failed: ", printable(nccl.text, 160)),
+                 str("a CUDA call inside NCCL failed: ", excerpt(nccl.text, 160)),
                  memory ? "NCCL's own buffers did not fit beside the model: leave some hundred MiB free, or fewer "
                           "channels and smaller buffers "
                           "(NCCL_MAX_NCHANNELS, NCCL_BUFFSIZE)."

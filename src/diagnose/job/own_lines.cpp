@@ -2,8 +2,8 @@
 #include <algorithm>
 
 #include "base/str.h"
+#include "diagnose/excerpt.h"
 #include "diagnose/job/log_line.h"
-#include "diagnose/printable.h"
 #include "diagnose/scan.h"
 
 namespace trireme::diagnose {
@@ -31,7 +31,7 @@ std::vector<int> ranks_of(std::string_view list) {
 std::string where_of(std::string_view text) {
   const auto group = between(text, "group '", "'");
   const auto call = leading_number(after(text, "' call ").value_or(""));
-  std::string out = group ? str("group '", printable(*group, 100), "'") : std::string{};
+  std::string out = group ? str("group '", excerpt(*group, 100), "'") : std::string{};
   if (call) out += str(out.empty() ? "" : " ", "call ", *call);
   return out;
 }
@@ -47,9 +47,9 @@ void clash(const LogLine& line, Story& story) {
   CallClash told;
   told.first_rank = leading_number<int>(*body).value_or(-1);
   told.second_rank = leading_number<int>(*rest).value_or(-1);
-  told.first_call = printable(*first, 200);
-  told.second_call = printable(*second, 200);
-  told.difference = printable(trimmed(until(after(*rest, ";").value_or(""), ".")), 100);
+  told.first_call = excerpt(*first, 200);
+  told.second_call = excerpt(*second, 200);
+  told.difference = excerpt(trimmed(until(after(*rest, ";").value_or(""), ".")), 100);
   told.where = where_of(line.text);
   told.evidence = line.evidence();
   constexpr size_t kCompared = 100;  // ranks repeat the same text
@@ -67,8 +67,7 @@ void late(const LogLine& line, Story& story) {
   if (!ranks || !has(line.text, "[comm")) return;
   Absence absence{ranks_of(ranks->starts_with('s') ? ranks->substr(1) : *ranks), where_of(line.text), line.evidence(),
                   0.9};
-  if (const auto call = between(line.text, "(", "): nothing for"))
-    absence.what += str(" (", printable(*call, 200), ")");
+  if (const auto call = between(line.text, "(", "): nothing for")) absence.what += str(" (", excerpt(*call, 200), ")");
   if (!absence.ranks.empty()) Story::keep(story.absent, std::move(absence));
 }
 
@@ -84,7 +83,7 @@ void splits(const LogLine& line, Story& story) {
   finding.confidence = 0.97;
   finding.ranks = {leading_number<int>(*from).value_or(0), leading_number<int>(*to).value_or(0)};
   std::sort(finding.ranks.begin(), finding.ranks.end());
-  finding.cause = str(where_of(line.text), ": rank ", printable(until(*from, "("), kLongest));
+  finding.cause = str(where_of(line.text), ": rank ", excerpt(until(*from, "("), kLongest));
   finding.advice =
       "The input splits of the sender and the output splits of the receiver must agree: exchange the counts before the "
       "data.";
@@ -116,14 +115,14 @@ void failed(const LogLine& line, Story& story) {
   if (!first) return;
   RankEnd end;
   end.rank = leading_number<int>(*first);
-  end.host = printable(between(*first, " on ", ", pid ").value_or(""), 100);
+  end.host = excerpt(between(*first, " on ", ", pid ").value_or(""), 100);
   const auto pid = after(*first, ", pid ");
   end.pid = leading_number(pid.value_or("")).value_or(0);
   const std::string_view how = trimmed(after(pid.value_or(""), ",").value_or(""));
   if (how.starts_with("exit code ")) end.exit_code = leading_number<int>(how.substr(10));
   if (how.starts_with("SIG") || how.starts_with("signal ")) end.signal = signal_of(until(how, " ,"));
-  if (const auto hint = between(how, " (", "), after")) end.hint = printable(*hint, 200);
-  if (const auto log = after(how, "; see ")) end.log = printable(trimmed(*log), 300);
+  if (const auto hint = between(how, " (", "), after")) end.hint = excerpt(*hint, 200);
+  if (const auto log = after(how, "; see ")) end.log = excerpt(trimmed(*log), 300);
   if (end.log.ends_with('.')) end.log.pop_back();
   end.first = true;
   end.evidence = line.evidence();

@@ -5,8 +5,8 @@
 
 #include "base/str.h"
 #include "comm/transport/call_info.h"
+#include "diagnose/excerpt.h"
 #include "diagnose/job/flight_recorder.h"
-#include "diagnose/printable.h"
 #include "profile/collective_trace.h"
 #include "profile/trace_file.h"
 #include "profile/trace_layout.h"
@@ -33,7 +33,7 @@ Signature signature_of(const profile::TraceRecord& record) {
   out.op = std::string(comm::to_string(op));
   out.kind = kind_of_op(out.op);
   out.root = record.root;
-  out.label = printable(profile::label_of(record));
+  out.label = excerpt(profile::label_of(record));
   if (op == comm::OpKind::kBarrier) return out;
   out.dtypes = std::string(comm::to_string(static_cast<comm::DType>(record.dtype)));
   const size_t kept = std::min<size_t>(record.num_dims, std::size(record.dims));
@@ -64,13 +64,13 @@ std::string add_own_trace(const std::string& path, const std::string& file, Stor
   if (trace.rank < 0) return "a collective trace without a rank";
   Trail trail;
   trail.rank = trace.rank;
-  trail.host = printable(trace.host);
+  trail.host = excerpt(trace.host);
   trail.file = file;
   trail.source = "collective trace";
   trail.ended = trace.closed;
   std::vector<std::string> keys;
   for (size_t i = 0; i < trace.groups.size(); ++i) {
-    const std::string name = printable(trace.groups[i], 100);
+    const std::string name = excerpt(trace.groups[i], 100);
     std::vector<int> ranks = i < trace.group_ranks.size() ? trace.group_ranks[i] : std::vector<int>{};
     if (name == "world") story.tell_world_size(static_cast<int64_t>(ranks.size()));
     keys.push_back(str(name, "|", join(ranks, ",")));

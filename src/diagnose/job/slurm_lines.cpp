@@ -2,8 +2,8 @@
 #include <csignal>
 
 #include "base/str.h"
+#include "diagnose/excerpt.h"
 #include "diagnose/job/log_line.h"
-#include "diagnose/printable.h"
 #include "diagnose/scan.h"
 #include "rendezvous/nodelist.h"
 #include "trireme/base/error.h"
@@ -18,7 +18,7 @@ std::vector<std::string> hosts_of(std::string_view list) {
     if (!hosts.empty()) return hosts;
   } catch (const Error&) {  // no list: told as it stands
   }
-  return {printable(list, 100)};
+  return {excerpt(list, 100)};
 }
 
 /// "0-3,5": tasks are ranks.
@@ -54,8 +54,8 @@ void cancelled(const LogLine& line, Story& story) {
   auto job = after(line.text, "*** JOB ");
   if (!job) job = after(line.text, "*** STEP ");
   if (!job) return;
-  const std::string id = printable(until(*job, " "), 40);
-  const std::string host = printable(until(after(*job, " ON ").value_or(""), " "), 100);
+  const std::string id = excerpt(until(*job, " "), 40);
+  const std::string host = excerpt(until(after(*job, " ON ").value_or(""), " "), 100);
   const auto reason = between(*job, "DUE TO ", "***");
   const std::string_view why = reason ? trimmed(*reason) : std::string_view{};
   Finding finding;
@@ -74,7 +74,7 @@ void cancelled(const LogLine& line, Story& story) {
     finding = about_job(line, "slurm.preempted", str("Slurm ended job ", id, " for another one (preemption)"),
                         "Save often and continue with --resume; --requeue submits it again.");
   } else if (!why.empty()) {
-    finding = about_job(line, "slurm.cancelled", str("Slurm ended job ", id, ": ", printable(why, 100)),
+    finding = about_job(line, "slurm.cancelled", str("Slurm ended job ", id, ": ", excerpt(why, 100)),
                         "sacct -j JOB -o State,ExitCode,Reason tells more.");
   } else {
     finding = about_job(line, "slurm.cancelled", str("job ", id, " was cancelled"),
@@ -110,7 +110,7 @@ void out_of_memory(const LogLine& line, Story& story) {
   kill.evidence = line.evidence();
   // "node-03: slurmstepd: error: ..." where output is labelled by host.
   const std::string_view front = line.text.substr(0, line.text.find("slurmstepd"));
-  if (front.ends_with(": ")) kill.host = printable(front.substr(0, front.size() - 2), 100);
+  if (front.ends_with(": ")) kill.host = excerpt(front.substr(0, front.size() - 2), 100);
   Story::keep(story.oom_kills, std::move(kill));
 }
 

@@ -1,6 +1,6 @@
 #include "diagnose/job/torchrun_report.h"
 
-#include "diagnose/printable.h"
+#include "diagnose/excerpt.h"
 #include "diagnose/scan.h"
 
 namespace trireme::diagnose {
@@ -41,7 +41,7 @@ void TorchrunReport::line(const LogLine& line) {
     open_ = false;
   } else if (const auto host = value("  host  ")) {
     put();
-    end_.host = printable(*host, 100);
+    end_.host = excerpt(*host, 100);
   } else if (const auto rank = value("  rank  ")) {
     end_.rank = leading_number<int>(*rank);
     has_rank_ = end_.rank.has_value();
@@ -56,7 +56,7 @@ void TorchrunReport::line(const LogLine& line) {
     if (const auto pid = after(*code, "(pid: ")) end_.pid = leading_number<int64_t>(*pid).value_or(0);
     end_.evidence = line.evidence();
   } else if (const auto file = value("  error_file")) {
-    if (*file != "<N/A>") end_.log = printable(*file, 300);
+    if (*file != "<N/A>") end_.log = excerpt(*file, 300);
   }
 }
 

@@ -68,10 +68,10 @@ std::string Frame::text() const {
   return out.str();
 }
 
-size_t capture_stack(std::span<void*> out, size_t skip) noexcept {
+size_t capture_stack(std::span<void*> out) noexcept {
   std::array<void*, kMostFrames> all;
   const auto found = static_cast<size_t>(std::max(0, backtrace(all.data(), static_cast<int>(all.size()))));
-  const size_t first = std::min(found, skip + 1);
+  const size_t first = std::min<size_t>(found, 1);
   const size_t count = std::min(found - first, out.size());
   std::copy_n(all.begin() + static_cast<ptrdiff_t>(first), count, out.begin());
   return count;

@@ -17,9 +17,9 @@ struct Frame {
   [[nodiscard]] std::string text() const;
 };
 
-/// Return addresses of the calling thread, innermost first, without `skip` frames on top and without this one. Returns how many were written.
+/// Return addresses of the calling thread, innermost first, from the caller's own on. Returns how many were written.
 /// Cost: about a microsecond a frame.
-[[nodiscard]] size_t capture_stack(std::span<void*> out, size_t skip) noexcept;
+[[nodiscard]] size_t capture_stack(std::span<void*> out) noexcept;
 
 /// Not from a signal handler: reads the symbol table of the program at its first use.
 [[nodiscard]] Frame describe_frame(const void* return_address);

@@ -48,7 +48,7 @@ std::string Growth::text() const {
 LeakWatch::LeakWatch(const LeakWatchOptions& options)
     : mean_bytes_(std::max(1.0, options.mean_sample_bytes)), seed_(options.seed) {
   std::array<void*, 4> warm_up;
-  (void)capture_stack(warm_up, 0);  // the first stack of a process loads the unwinder, which allocates
+  (void)capture_stack(warm_up);  // the first stack of a process loads the unwinder, which allocates
 }
 
 size_t LeakWatch::HashStack::operator()(const Stack& stack) const noexcept {
@@ -89,7 +89,7 @@ void LeakWatch::allocated(const void* block, size_t bytes, bool in_graph) noexce
 
 void LeakWatch::add_sample(const void* block, double bytes, bool in_graph) {
   std::array<void*, kMostDepth> frames;
-  const size_t depth = capture_stack(frames, 2);  // without allocated() and this
+  const size_t depth = capture_stack(frames);
   const std::lock_guard lock(mutex_);
   const uint32_t index = line_of(Stack(frames.begin(), frames.begin() + static_cast<ptrdiff_t>(depth)));
   const int64_t born = step();

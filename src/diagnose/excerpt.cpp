@@ -1,34 +1,24 @@
-#include "diagnose/printable.h"
+#include "diagnose/excerpt.h"
 
-#include <cstdint>
+#include "base/utf8.h"
 
 namespace trireme::diagnose {
 namespace {
 
 unsigned char at(std::string_view text, size_t index) { return static_cast<unsigned char>(text[index]); }
 
-/// Bytes of the UTF-8 character that starts here; 0 when there is none (truncated, overlong, surrogate, above U+10FFFF), or when it is a control
-/// character of the second set (U+0080 to U+009F), which terminals obey too.
+/// Bytes of the character that starts here; 0 when there is none, or one that a terminal would obey (U+0080 to U+009F) or that would reorder
+/// what is shown.
 size_t character(std::string_view text, size_t index) {
-  const unsigned char first = at(text, index);
-  if (first < 0x80) return 1;
-  const size_t size = first >= 0xF0 ? 4 : first >= 0xE0 ? 3 : 2;
-  if (first < 0xC2 || first > 0xF4 || index + size > text.size()) return 0;
-  uint32_t code = first & (0x7FU >> size);
-  for (size_t i = 1; i < size; ++i) {
-    if ((at(text, index + i) & 0xC0) != 0x80) return 0;
-    code = code << 6 | (at(text, index + i) & 0x3F);
-  }
-  constexpr uint32_t kSmallest[] = {0, 0, 0xA0, 0x800, 0x10000};
-  const bool surrogate = code >= 0xD800 && code <= 0xDFFF;
-  const bool direction =
-      (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);  // would reorder what is shown
-  return code < kSmallest[size] || code > 0x10FFFF || surrogate || direction ? 0 : size;
+  const auto [bytes, code] = first_utf8_character(text.substr(index));
+  const bool control = code >= 0x80 && code <= 0x9F;
+  const bool direction = (code >= 0x202A && code <= 0x202E) || (code >= 0x2066 && code <= 0x2069);
+  return control || direction ? 0 : bytes;
 }
 
 }  // namespace
 
-std::string printable(std::string_view text, size_t most) {
+std::string excerpt(std::string_view text, size_t most) {
   std::string out;
   out.reserve(text.size() < most ? text.size() : most + 3);
   for (size_t i = 0; i < text.size();) {
