@@ -8,6 +8,8 @@
 #include "trireme/comm/group.h"
 #include "trireme/comm/init.h"
 #include "trireme/memory/leak_watch.h"
+#include "trireme/memory/memory_report.h"
+#include "trireme/memory/tracker.h"
 #include "trireme/parallel/ddp.h"
 #include "trireme/parallel/finite_check.h"
 #include "trireme/profile/profiler.h"

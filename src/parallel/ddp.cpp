@@ -17,6 +17,7 @@
 #include "parallel/model_check.h"
 #include "trireme/base/error.h"
 #include "trireme/memory/leak_watch.h"
+#include "trireme/memory/tracker.h"
 #include "trireme/parallel/finite_check.h"
 
 namespace trireme::parallel {
@@ -65,6 +66,7 @@ struct DdpEngine::Impl {
   NamedTensors parameters;  ///< where their values are compared
   int64_t num_steps = 0;    ///< forwards in training mode outside no_sync
   std::unique_ptr<FiniteCheck> finite_check;
+  std::vector<memory::CommunicationBuffer> own_memory;  ///< for the memory tracker; last, so that it ends first
 
   comm::HostBackend& host() { return comm::require_host(group, "parallel.ddp"); }
 
@@ -138,6 +140,7 @@ DdpEngine::DdpEngine(comm::Group group, NamedTensors parameters, NamedTensors bu
 
   for (const auto& [name, tensor] : parameters) impl_->broadcast(tensor.data_ptr(), tensor.nbytes(), "parameter");
   if (!impl_->buffers.empty()) impl_->broadcast_buffers();
+  impl_->own_memory.emplace_back(impl_->packed_buffers.data(), impl_->packed_buffers.size());
 
   if (options.check_values_every > 0) impl_->parameters = parameters;
   std::vector<std::string> names;
@@ -161,6 +164,8 @@ DdpEngine::DdpEngine(comm::Group group, NamedTensors parameters, NamedTensors bu
     for (const at::Tensor& parameter : trained) sizes.push_back(parameter.nbytes());
     reducer.arena = comm::GradientArena::make(comm::share_memory(impl_->group, comm::GradientArena::part_bytes(sizes)),
                                               impl_->group.rank(), sizes);
+    const comm::SharedParts& shared = reducer.arena->shared();
+    impl_->own_memory.emplace_back(shared.part(impl_->group.rank()), shared.part_bytes);
   }
   impl_->reducer = std::make_unique<comm::Reducer>(host, std::move(names), std::move(trained), reducer);
 }

@@ -100,5 +100,40 @@ TEST(DdpArena, ServesOnlyTheBackwardUnderWay) {
   });
 }
 
+// The shared memory is communication's, but for what gradients occupy of it: the sum of both is the same before and after backward.
+TEST(DdpArena, TheMemoryTrackerCountsGradientsInSharedMemoryOnce) {
+  const std::vector<Sequential> models = make_mlps(2);
+  int64_t model_bytes = 0;
+  memory::MemoryTracker tracker;
+  for (const Sequential& model : models) tracker.add_module(*model);
+  for (const at::Tensor& parameter : models[0]->parameters()) model_bytes += static_cast<int64_t>(parameter.nbytes());
+  memory::MemoryReport before;
+  memory::MemoryReport after;
+  run_ranks(2, [&](Group& group) {
+    const auto rank = static_cast<size_t>(group.rank());
+    DdpOptions options;
+    options.gradients = GradientMode::kArena;
+    Ddp ddp(group, models[rank], options);
+    comm::barrier(group);
+    if (rank == 0) before = tracker.report();
+    comm::barrier(group);
+    const Data data = Data(0).part(group.rank(), 2);
+    torch::cross_entropy_loss(ddp.forward(data.x), data.y).backward();
+    EXPECT_EQ(ddp.stats().arena_bytes, ddp.stats().gradient_bytes);
+    comm::barrier(group);
+    if (rank == 0) after = tracker.report();
+    comm::barrier(group);
+    ddp->zero_grad();
+  });
+  using memory::Category;
+  EXPECT_EQ(after.current[Category::kParameters], 2 * model_bytes);
+  EXPECT_EQ(after.current[Category::kGradients], 2 * model_bytes);
+  EXPECT_GT(after.current[Category::kCommunication], 0);
+  EXPECT_EQ(before.current[Category::kGradients], 0);
+  EXPECT_EQ(before.current[Category::kCommunication],
+            after.current[Category::kCommunication] + after.current[Category::kGradients]);
+  EXPECT_EQ(tracker.report().current[Category::kCommunication], 0);
+}
+
 }  // namespace
 }  // namespace trireme

@@ -1,0 +1,121 @@
+#include "memory/cpu_hook.h"
+
+#include <c10/core/CPUAllocator.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <shared_mutex>
+#include <vector>
+
+#include "base/log.h"
+
+namespace trireme::memory {
+namespace {
+
+struct Observers {
+  std::atomic<CpuObserver*> permanent{nullptr};
+  std::atomic<int> num_others{0};
+  std::shared_mutex mutex;
+  std::vector<CpuObserver*> others;
+
+  [[nodiscard]] bool any() const noexcept {
+    return permanent.load(std::memory_order_acquire) != nullptr || num_others.load(std::memory_order_acquire) > 0;
+  }
+  template <typename Call>
+  void tell(Call call) noexcept {
+    if (CpuObserver* observer = permanent.load(std::memory_order_acquire)) call(*observer);
+    if (num_others.load(std::memory_order_acquire) == 0) return;
+    const std::shared_lock lock(mutex);
+    for (CpuObserver* observer : others) call(*observer);
+  }
+};
+// Never destroyed: tensors are freed until the very end of the process.
+Observers& observers() {
+  static auto* instance = new Observers;
+  return *instance;
+}
+
+std::atomic<c10::DeleterFnPtr> g_plain_deleter{nullptr};  // of ordinary blocks
+std::atomic<c10::DeleterFnPtr> g_raw_deleter{nullptr};    // of whatever raw_allocate() of the inner allocator gave
+
+void watched_delete(void* block) {
+  observers().tell([block](CpuObserver& observer) { observer.freed(block); });
+  g_plain_deleter.load(std::memory_order_relaxed)(block);
+}
+void watched_raw_delete(void* block) {
+  observers().tell([block](CpuObserver& observer) { observer.freed(block); });
+  g_raw_deleter.load(std::memory_order_relaxed)(block);
+}
+
+class WatchedAllocator final : public c10::Allocator {
+ public:
+  explicit WatchedAllocator(c10::Allocator* inner) : inner_(inner) {}
+
+  c10::DataPtr allocate(size_t bytes) override {
+    if (!observers().any()) return inner_->allocate(bytes);
+    c10::DataPtr block = allocate_or_tell(bytes);
+    // Blocks that are freed in a way of their own (the gradient arena's) stay as they are.
+    if (watch_free_of(block)) observers().tell([&](CpuObserver& observer) { observer.allocated(block.get(), bytes); });
+    return block;
+  }
+  [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return &watched_raw_delete; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+
+ private:
+  c10::DataPtr allocate_or_tell(size_t bytes) {
+    try {
+      return inner_->allocate(bytes);
+    } catch (...) {
+      observers().tell([&](CpuObserver& observer) { observer.refused(bytes); });
+      throw;
+    }
+  }
+
+  c10::Allocator* inner_;
+};
+
+bool install() {
+  static const bool installed = [] {
+    c10::Allocator* inner = c10::GetCPUAllocator();
+    // Behind other allocators in front of LibTorch's the blocks themselves tell how they are freed.
+    const c10::DataPtr probe = inner->allocate(1);
+    if (inner->raw_deleter() == nullptr || probe.get() != probe.get_context()) {
+      log::warn("memory", "the CPU allocator of this process frees blocks in a way of its own; nothing is watched.");
+      return false;
+    }
+    g_plain_deleter.store(probe.get_deleter());
+    g_raw_deleter.store(inner->raw_deleter());
+    constexpr uint8_t kPriority = 100;  // the gradient arena's; the later one stands in front
+    c10::SetCPUAllocator(new WatchedAllocator(inner), kPriority);
+    return true;
+  }();
+  return installed;
+}
+
+}  // namespace
+
+bool add_cpu_observer(CpuObserver& observer, bool permanent) {
+  if (!install()) return false;
+  if (permanent) {
+    observers().permanent.store(&observer, std::memory_order_release);
+    return true;
+  }
+  const std::unique_lock lock(observers().mutex);
+  observers().others.push_back(&observer);
+  observers().num_others.fetch_add(1, std::memory_order_release);
+  return true;
+}
+
+void remove_cpu_observer(CpuObserver& observer) {
+  const std::unique_lock lock(observers().mutex);
+  if (std::erase(observers().others, &observer) > 0) observers().num_others.fetch_sub(1, std::memory_order_release);
+}
+
+bool watch_free_of(c10::DataPtr& block) {
+  return block.get() != nullptr && block.get() == block.get_context() &&
+         (block.get_deleter() == &watched_delete ||
+          block.compare_exchange_deleter(g_plain_deleter.load(std::memory_order_relaxed), &watched_delete));
+}
+
+}  // namespace trireme::memory

@@ -1,0 +1,417 @@
+#include "trireme/memory/tracker.h"
+
+#include <ATen/record_function.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <map>
+#include <mutex>
+#include <shared_mutex>
+#include <unordered_set>
+
+#include "memory/cpu_hook.h"
+#include "memory/optimizer_tensors.h"
+#include "memory/track/block_table.h"
+#include "trireme/base/error.h"
+
+namespace trireme::memory {
+namespace {
+
+/// The module of a parameter: what stands before the last dot.
+std::string module_of(const std::string& name) {
+  const size_t dot = name.rfind('.');
+  return dot == std::string::npos ? std::string{} : name.substr(0, dot);
+}
+
+at::Tensor gradient_of(const at::Tensor& parameter) { return parameter.is_leaf() ? parameter.grad() : at::Tensor(); }
+
+bool on_cpu(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.device().is_cpu() && tensor.has_storage() && tensor.storage().nbytes() > 0;
+}
+const void* base_of(const at::Tensor& tensor) { return tensor.storage().data(); }
+
+int64_t resident_bytes() {
+  std::ifstream statm("/proc/self/statm");
+  int64_t pages = 0;
+  int64_t resident = 0;
+  statm >> pages >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+/// What the operator that runs on this thread allocates is for.
+struct Running {
+  int depth = 0;  // of operators that call operators
+  BlockLabel label;
+};
+thread_local Running t_running;
+
+class TrackedBlocks final : public CpuObserver {
+ public:
+  void allocated(const void* block, size_t bytes) noexcept override {
+    try {
+      table.allocated(block, static_cast<int64_t>(bytes), t_running.depth > 0 ? t_running.label : BlockLabel{});
+    } catch (...) {  // NOLINT(bugprone-empty-catch): no memory to remember it; the allocation itself is well
+    }
+  }
+  void freed(const void* block) noexcept override { table.freed(block); }
+
+  /// Also of blocks that nobody told of.
+  void label(const at::Tensor& tensor, BlockLabel label) {
+    if (!on_cpu(tensor)) return;
+    const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
+    const void* base = base_of(tensor);
+    if (base == nullptr || table.relabel(base, label, bytes)) return;
+    table.allocated(base, bytes, label);
+    c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
+    if (watch_free_of(storage->_mutable_data_ptr_no_checks())) return;
+    const std::lock_guard lock(mutex_);
+    foreign_.emplace_back(
+        base, c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage)));
+  }
+
+  /// Frees of foreign blocks are only seen here.
+  void forget_the_dead() {
+    const std::lock_guard lock(mutex_);
+    std::erase_if(foreign_, [this](const auto& block) {
+      if (!block.second.expired()) return false;
+      table.freed(block.first);
+      return true;
+    });
+  }
+
+  BlockTable table;
+
+ private:
+  std::mutex mutex_;
+  std::vector<std::pair<const void*, c10::weak_intrusive_ptr<c10::StorageImpl>>> foreign_;
+};
+
+/// The one tracker, and the buffers that every tracker is told of.
+struct Shared {
+  std::shared_mutex mutex;
+  TrackedBlocks* blocks = nullptr;
+  std::map<const void*, size_t> communication;
+};
+Shared& shared() {
+  static auto* instance = new Shared;
+  return *instance;
+}
+
+void add_communication(TrackedBlocks& blocks, const void* begin, size_t bytes) {
+  const auto size = static_cast<int64_t>(bytes);
+  if (!blocks.table.relabel(begin, {Category::kCommunication, 0}, size)) blocks.table.add_region(begin, size);
+}
+
+/// What an operator with these inputs makes; the rule stands in the header.
+class InputJudge {
+ public:
+  explicit InputJudge(TrackedBlocks& blocks) : blocks_(blocks) {}
+
+  void look_at(const at::Tensor& tensor) {
+    if (!tensor.defined()) return;
+    const std::optional<BlockLabel> label =
+        tensor.has_storage() ? blocks_.table.label_of(base_of(tensor)) : std::nullopt;
+    const Category category = label ? label->category : Category::kOther;
+    switch (category) {
+      case Category::kParameters:
+        parameter_ = true;
+        if (module_ == 0) module_ = label->module;
+        break;
+      case Category::kGradients:
+      case Category::kOptimizerState:
+        update_ = true;
+        break;
+      case Category::kActivations:
+        activation_ = true;
+        if (input_module_ == 0) input_module_ = label->module;
+        break;
+      case Category::kCommunication:
+      case Category::kOther:
+        data_ = true;
+        activation_ = activation_ || tensor.requires_grad();
+        break;
+    }
+  }
+
+  [[nodiscard]] BlockLabel label() const {
+    if (update_ || !(activation_ || (parameter_ && (data_ || c10::GradMode::is_enabled())))) return {};
+    return {Category::kActivations, module_ != 0 ? module_ : input_module_};
+  }
+
+ private:
+  TrackedBlocks& blocks_;
+  bool parameter_ = false, update_ = false, activation_ = false, data_ = false;
+  uint32_t module_ = 0, input_module_ = 0;
+};
+
+struct Entered final : at::ObserverContext {};
+
+std::unique_ptr<at::ObserverContext> enter_operator(const at::RecordFunction& function) {
+  if (t_running.depth == 0) {
+    t_running.label = {};
+    const std::shared_lock lock(shared().mutex);
+    if (shared().blocks == nullptr) return nullptr;
+    if (torch::autograd::get_current_graph_task_id() == -1) {
+      InputJudge judge(*shared().blocks);
+      for (const c10::IValue& input : function.inputs()) {
+        if (input.isTensor()) {
+          judge.look_at(input.toTensor());
+        } else if (input.isTensorList()) {
+          for (const at::Tensor& tensor : input.toTensorVector()) judge.look_at(tensor);
+        }
+      }
+      t_running.label = judge.label();
+    }
+  }
+  auto entered = std::make_unique<Entered>();
+  ++t_running.depth;
+  return entered;
+}
+
+void leave_operator(const at::RecordFunction& /*function*/, at::ObserverContext* context) {
+  if (context != nullptr) --t_running.depth;
+}
+
+class GradientHook final : public torch::autograd::FunctionPostHook {
+ public:
+  GradientHook(TrackedBlocks& blocks, at::TensorImpl* parameter, uint32_t module)
+      : blocks_(blocks), parameter_(parameter), module_(module) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list& /*inputs*/) override {
+    const at::Tensor parameter(c10::intrusive_ptr<at::TensorImpl>::reclaim_copy(parameter_));
+    blocks_.label(parameter.grad(), {Category::kGradients, module_});
+    return outputs;
+  }
+
+ private:
+  TrackedBlocks& blocks_;
+  at::TensorImpl* parameter_;  // the hook belongs to a node that keeps it alive
+  uint32_t module_;
+};
+
+}  // namespace
+
+CommunicationBuffer::CommunicationBuffer(const void* begin, size_t bytes) : begin_(bytes > 0 ? begin : nullptr) {
+  if (begin_ == nullptr) return;
+  const std::unique_lock lock(shared().mutex);
+  shared().communication[begin_] = bytes;
+  if (shared().blocks != nullptr) add_communication(*shared().blocks, begin_, bytes);
+}
+
+CommunicationBuffer::~CommunicationBuffer() {
+  if (begin_ == nullptr) return;
+  const std::unique_lock lock(shared().mutex);
+  shared().communication.erase(begin_);
+  if (shared().blocks != nullptr) shared().blocks->table.remove_region(begin_);
+}
+
+struct MemoryTracker::Impl {
+  struct Parameter {
+    std::string name;
+    at::Tensor tensor;
+    uint32_t module;
+    c10::intrusive_ptr<torch::autograd::Node> accumulator;
+    uintptr_t hook = 0;
+  };
+  struct State {
+    std::string name;
+    at::Tensor tensor;
+    uint32_t module;
+  };
+
+  TrackedBlocks blocks;
+  std::vector<Parameter> parameters;
+  std::vector<Parameter> buffers;
+  std::vector<const torch::optim::Optimizer*> optimizers;
+  std::vector<std::function<NamedTensors()>> states;
+  at::CallbackHandle callback = 0;
+
+  [[nodiscard]] std::vector<State> optimizer_state() {
+    std::unordered_map<const void*, const Parameter*> by_tensor;
+    for (const Parameter& parameter : parameters) by_tensor.emplace(parameter.tensor.unsafeGetTensorImpl(), &parameter);
+    std::vector<State> all;
+    for (const torch::optim::Optimizer* optimizer : optimizers) {
+      for (OptimizerTensor& state : optimizer_tensors(*optimizer)) {
+        const auto known = by_tensor.find(state.parameter);
+        const bool named = known != by_tensor.end();
+        all.push_back({(named ? known->second->name : "(unnamed)") + "." + state.name, state.tensor,
+                       named ? known->second->module : 0});
+      }
+    }
+    for (const auto& named : states) {
+      for (auto& [name, tensor] : named()) {
+        if (tensor.defined()) all.push_back({name, tensor, blocks.table.module_index(module_of(name))});
+      }
+    }
+    return all;
+  }
+
+  /// Labels what can be known by its identity. Parameters last: what shares their storage is theirs.
+  void walk() {
+    blocks.forget_the_dead();
+    for (const State& state : optimizer_state()) blocks.label(state.tensor, {Category::kOptimizerState, state.module});
+    std::unordered_set<const void*> gradients;
+    for (const Parameter& parameter : parameters) {
+      const at::Tensor gradient = gradient_of(parameter.tensor);
+      if (!on_cpu(gradient)) continue;
+      gradients.insert(base_of(gradient));
+      blocks.label(gradient, {Category::kGradients, parameter.module});
+    }
+    blocks.table.end_loans(gradients);
+    for (const auto* kept : {&buffers, &parameters}) {
+      for (const Parameter& parameter : *kept)
+        blocks.label(parameter.tensor, {Category::kParameters, parameter.module});
+    }
+  }
+
+  void add_device_use(MemoryReport& report);
+};
+
+MemoryTracker::MemoryTracker() : impl_(std::make_unique<Impl>()) {
+  const std::unique_lock lock(shared().mutex);
+  if (shared().blocks != nullptr) {
+    throw Error(ErrorKind::kUnavailable,
+                "[memory.tracker] another MemoryTracker lives in this process; it counts all tensors of the process. "
+                "Use that one, or end it "
+                "first.");
+  }
+  if (!add_cpu_observer(impl_->blocks)) {
+    throw Error(ErrorKind::kUnavailable,
+                "[memory.tracker] the CPU allocator of this process frees blocks in a way of its own, so tensors "
+                "cannot be counted; LibTorch's "
+                "own is required.");
+  }
+  shared().blocks = &impl_->blocks;
+  for (const auto& [begin, bytes] : shared().communication) add_communication(impl_->blocks, begin, bytes);
+  impl_->callback = at::addGlobalCallback(at::RecordFunctionCallback(&enter_operator, &leave_operator)
+                                              .needsInputs(true)
+                                              .scopes({at::RecordScope::FUNCTION}));
+}
+
+MemoryTracker::~MemoryTracker() {
+  at::removeCallback(impl_->callback);
+  for (Impl::Parameter& parameter : impl_->parameters) {
+    if (parameter.accumulator) parameter.accumulator->del_post_hook(parameter.hook);
+  }
+  remove_cpu_observer(impl_->blocks);
+  const std::unique_lock lock(shared().mutex);
+  shared().blocks = nullptr;
+}
+
+void MemoryTracker::add_parameters(const NamedTensors& parameters) {
+  for (const auto& [name, tensor] : parameters) {
+    if (!tensor.defined()) continue;
+    const uint32_t module = impl_->blocks.table.module_index(module_of(name));
+    Impl::Parameter parameter{name, tensor, module, nullptr, 0};
+    if (tensor.requires_grad() && tensor.is_leaf()) {
+      parameter.accumulator = torch::autograd::impl::grad_accumulator(tensor);
+      parameter.hook = parameter.accumulator->add_post_hook(
+          std::make_unique<GradientHook>(impl_->blocks, tensor.unsafeGetTensorImpl(), module));
+    }
+    impl_->parameters.push_back(std::move(parameter));
+  }
+  impl_->walk();
+}
+
+void MemoryTracker::add_buffers(const NamedTensors& buffers) {
+  for (const auto& [name, tensor] : buffers) {
+    if (tensor.defined())
+      impl_->buffers.push_back({name, tensor, impl_->blocks.table.module_index(module_of(name)), nullptr, 0});
+  }
+  impl_->walk();
+}
+
+void MemoryTracker::add_optimizer(const torch::optim::Optimizer& optimizer) {
+  impl_->optimizers.push_back(&optimizer);
+  impl_->walk();
+}
+
+void MemoryTracker::add_optimizer_state(std::function<NamedTensors()> state) {
+  impl_->states.push_back(std::move(state));
+  impl_->walk();
+}
+
+void MemoryTracker::end_step() {
+  impl_->walk();
+  impl_->blocks.table.end_step();
+}
+
+void MemoryTracker::reset_peak() {
+  impl_->walk();
+  impl_->blocks.table.reset_peak();
+}
+
+MemoryReport MemoryTracker::report() {
+  impl_->walk();
+  MemoryReport report = impl_->blocks.table.report();
+  report.resident = resident_bytes();
+  impl_->add_device_use(report);
+  return report;
+}
+
+std::vector<TensorRow> MemoryTracker::tensors() {
+  std::vector<TensorRow> rows;
+  std::unordered_map<const void*, std::string> seen;
+  const auto add = [&](const std::string& name, Category category, const at::Tensor& tensor) {
+    if (!tensor.defined()) return;
+    TensorRow row;
+    row.name = name;
+    row.category = category;
+    row.shape = tensor.sizes().vec();
+    row.dtype = c10::toString(tensor.scalar_type());
+    row.device = tensor.device().str();
+    if (tensor.has_storage()) {
+      const auto [first, is_new] = seen.emplace(tensor.storage().unsafeGetStorageImpl(), name);
+      if (is_new) {
+        row.bytes = static_cast<int64_t>(tensor.storage().nbytes());
+      } else {
+        row.shared_with = first->second;
+      }
+    }
+    rows.push_back(std::move(row));
+  };
+  for (const auto& parameter : impl_->parameters) add(parameter.name, Category::kParameters, parameter.tensor);
+  for (const auto& buffer : impl_->buffers) add(buffer.name, Category::kParameters, buffer.tensor);
+  for (const auto& parameter : impl_->parameters)
+    add(parameter.name + ".grad", Category::kGradients, gradient_of(parameter.tensor));
+  for (const auto& state : impl_->optimizer_state()) add(state.name, Category::kOptimizerState, state.tensor);
+  return rows;
+}
+
+// A GPU's allocator counts for itself, and LibTorch has one interface to all of them.
+void MemoryTracker::Impl::add_device_use(MemoryReport& report) {
+  std::map<at::Device, std::pair<MemoryUse, std::unordered_set<const void*>>, bool (*)(at::Device, at::Device)> known(
+      [](at::Device a, at::Device b) { return std::pair(a.type(), a.index()) < std::pair(b.type(), b.index()); });
+  const auto add = [&](const at::Tensor& tensor, Category category) {
+    if (!tensor.defined() || !tensor.has_storage() || !tensor.device().is_cuda()) return;
+    auto& [use, storages] = known[tensor.device()];
+    if (storages.insert(base_of(tensor)).second)
+      use.bytes[static_cast<size_t>(category)] += static_cast<int64_t>(tensor.storage().nbytes());
+  };
+  for (const auto* kept : {&parameters, &buffers}) {
+    for (const Parameter& parameter : *kept) {
+      add(parameter.tensor, Category::kParameters);
+      add(gradient_of(parameter.tensor), Category::kGradients);
+    }
+  }
+  for (const State& state : optimizer_state()) add(state.tensor, Category::kOptimizerState);
+  for (const auto& [device, found] : known) {
+    const auto stats = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
+    constexpr auto kAll = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+    DeviceUse use;
+    use.device = device.str();
+    use.known = found.first;
+    use.allocated = stats.allocated_bytes[kAll].current;
+    use.peak_allocated = stats.allocated_bytes[kAll].peak;
+    use.reserved = stats.reserved_bytes[kAll].current;
+    use.inactive_split = stats.inactive_split_bytes[kAll].current;
+    report.devices.push_back(std::move(use));
+  }
+}
+
+}  // namespace trireme::memory

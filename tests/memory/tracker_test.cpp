@@ -1,0 +1,175 @@
+// Oracle: closed form. B x I -> H -> O in f32: parameters 4 (I H + H + H O + O) bytes, gradients as many, Adam's state twice as many. Of the forward
+// stays what backward needs: a Linear keeps its input, Sigmoid its output, GELU its input.
+#include "trireme/memory/tracker.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "trireme/base/error.h"
+
+namespace trireme::memory {
+namespace {
+
+constexpr int64_t kB = 32, kI = 784, kH = 256, kO = 10;
+constexpr int64_t kFloat = 4;
+constexpr int64_t kModel = kFloat * (kI * kH + kH + kH * kO + kO);
+
+template <typename Activation>
+torch::nn::Sequential mlp(Activation activation) {
+  return torch::nn::Sequential(torch::nn::Linear(kI, kH), activation, torch::nn::Linear(kH, kO));
+}
+
+int64_t module_activations(const MemoryReport& report, const std::string& name) {
+  for (const ModuleUse& module : report.modules) {
+    if (module.name == name) return module.current[Category::kActivations];
+  }
+  return -1;
+}
+
+TEST(MemoryTracker, CountsATrainingStepOfAnMlp) {
+  torch::manual_seed(1);
+  torch::nn::Sequential model = mlp(torch::nn::Sigmoid());  // before the tracker: it must find them
+  torch::optim::Adam adam(model->parameters());
+  MemoryTracker tracker;
+  tracker.add_module(*model);
+  tracker.add_optimizer(adam);
+  EXPECT_EQ(tracker.report().current.total(), kModel);
+  EXPECT_EQ(tracker.report().current[Category::kParameters], kModel);
+
+  const at::Tensor x = torch::rand({kB, kI});
+  constexpr int64_t kInput = kFloat * kB * kI;
+  EXPECT_EQ(tracker.report().current[Category::kOther], kInput);
+  {
+    at::Tensor y = model->forward(x);
+    const MemoryReport report = tracker.report();
+    // The first Linear's output dies when Sigmoid's is there; at that moment both live.
+    EXPECT_EQ(report.current[Category::kActivations], kFloat * kB * (kH + kO));
+    EXPECT_EQ(report.peak[Category::kActivations], kFloat * kB * 2 * kH);
+    EXPECT_EQ(module_activations(report, "0"), kFloat * kB * kH);  // made of its output
+    EXPECT_EQ(module_activations(report, "2"), kFloat * kB * kO);
+    EXPECT_EQ(report.current[Category::kGradients], 0);
+    y.sum().backward();
+    EXPECT_EQ(tracker.report().current[Category::kGradients], kModel);
+  }
+  EXPECT_EQ(tracker.report().current[Category::kActivations], 0);
+
+  adam.step();
+  tracker.end_step();
+  MemoryReport report = tracker.report();
+  EXPECT_EQ(report.current[Category::kOptimizerState], 2 * kModel);
+  EXPECT_EQ(report.current[Category::kParameters], kModel);
+  EXPECT_EQ(report.current[Category::kOther], kInput);
+  EXPECT_EQ(report.current.total(), 4 * kModel + kInput);
+  // The update's temporaries (a square root, a quotient) are other, and the state never was.
+  EXPECT_LT(report.peak[Category::kOther], kInput + 2 * kFloat * kI * kH + 4096);
+  adam.zero_grad();
+  tracker.end_step();
+  report = tracker.report();
+  EXPECT_EQ(report.current[Category::kGradients], 0);
+  EXPECT_EQ(report.peak[Category::kGradients], kModel);
+  EXPECT_EQ(report.steps, 2);
+}
+
+TEST(MemoryTracker, KeepsTheInputOfGeluToo) {
+  MemoryTracker tracker;
+  torch::nn::Sequential model = mlp(torch::nn::GELU());
+  tracker.add_module(*model);
+  const at::Tensor y = model->forward(torch::rand({kB, kI}));
+  EXPECT_EQ(tracker.report().current[Category::kActivations], kFloat * kB * (2 * kH + kO));
+}
+
+TEST(MemoryTracker, WithoutGradientsOnlyTheOutputStays) {
+  MemoryTracker tracker;
+  torch::nn::Sequential model = mlp(torch::nn::GELU());
+  tracker.add_module(*model);
+  const torch::NoGradGuard no_grad;
+  const at::Tensor y = model->forward(torch::rand({kB, kI}));
+  const MemoryReport report = tracker.report();
+  EXPECT_EQ(report.current[Category::kActivations], kFloat * kB * kO);
+  EXPECT_EQ(report.peak[Category::kActivations], kFloat * kB * 2 * kH);
+}
+
+TEST(MemoryTracker, KnowsTheStateOfEveryOptimizer) {
+  using namespace torch::optim;
+  const auto state_of = [](auto make) {
+    torch::nn::Sequential model = mlp(torch::nn::ReLU());
+    auto optimizer = make(model->parameters());
+    MemoryTracker tracker;
+    tracker.add_module(*model);
+    tracker.add_optimizer(*optimizer);
+    model->forward(torch::rand({kB, kI})).sum().backward();
+    optimizer->step();
+    return tracker.report().current[Category::kOptimizerState];
+  };
+  using Parameters = std::vector<at::Tensor>;
+  EXPECT_EQ(state_of([](Parameters p) { return std::make_unique<SGD>(p, SGDOptions(0.1)); }), 0);
+  EXPECT_EQ(state_of([](Parameters p) { return std::make_unique<SGD>(p, SGDOptions(0.1).momentum(0.9)); }), kModel);
+  EXPECT_EQ(state_of([](Parameters p) { return std::make_unique<AdamW>(p); }), 2 * kModel);
+  EXPECT_EQ(state_of([](Parameters p) { return std::make_unique<Adam>(p, AdamOptions().amsgrad(true)); }), 3 * kModel);
+  EXPECT_EQ(state_of([](Parameters p) { return std::make_unique<RMSprop>(p); }), kModel);
+  EXPECT_EQ(state_of([](Parameters p) { return std::make_unique<Adagrad>(p); }), kModel);
+}
+
+TEST(MemoryTracker, CountsASharedStorageOnceAndMarksIt) {
+  torch::nn::Linear a(64, 64);
+  torch::nn::Linear b(64, 64);
+  b->weight = a->weight;
+  MemoryTracker tracker;
+  tracker.add_parameters({{"a.weight", a->weight}, {"b.weight", b->weight}, {"flat", a->weight.view({-1})}});
+  EXPECT_EQ(tracker.report().current[Category::kParameters], kFloat * 64 * 64);
+  const std::vector<TensorRow> rows = tracker.tensors();
+  ASSERT_EQ(rows.size(), 3U);
+  EXPECT_EQ(rows[0].bytes, kFloat * 64 * 64);
+  EXPECT_EQ(rows[1].bytes, 0);
+  EXPECT_EQ(rows[1].shared_with, "a.weight");
+  EXPECT_EQ(rows[2].shared_with, "a.weight");
+  EXPECT_EQ(rows[0].shape, (std::vector<int64_t>{64, 64}));
+  EXPECT_EQ(rows[0].device, "cpu");
+}
+
+TEST(MemoryTracker, SeesTheEndOfWhatWasThereBeforeAndOfForeignMemory) {
+  std::vector<float> foreign(100);
+  MemoryTracker tracker;
+  NamedTensors state = {{"x.before", torch::zeros({50})}, {"x.foreign", torch::from_blob(foreign.data(), {100})}};
+  tracker.add_optimizer_state([&state] { return state; });
+  EXPECT_EQ(tracker.report().current[Category::kOptimizerState], kFloat * 150);
+  state.pop_back();
+  EXPECT_EQ(tracker.report().current[Category::kOptimizerState], kFloat * 50);
+  state.clear();
+  EXPECT_EQ(tracker.report().current.total(), 0);
+}
+
+TEST(MemoryTracker, CommunicationBuffersCountWhileTheyLive) {
+  std::vector<std::byte> before(1000);
+  const CommunicationBuffer first(before.data(), before.size());
+  MemoryTracker tracker;
+  EXPECT_EQ(tracker.report().current[Category::kCommunication], 1000);
+  {
+    std::vector<std::byte> memory(500);
+    const CommunicationBuffer second(memory.data(), memory.size());
+    EXPECT_EQ(tracker.report().current[Category::kCommunication], 1500);
+  }
+  const MemoryReport report = tracker.report();
+  EXPECT_EQ(report.current[Category::kCommunication], 1000);
+  EXPECT_EQ(report.peak[Category::kCommunication], 1500);
+}
+
+TEST(MemoryTracker, ThereIsOneAndItEnds) {
+  at::Tensor kept;
+  {
+    MemoryTracker tracker;
+    kept = torch::zeros({1000});
+    try {
+      const MemoryTracker second;
+      FAIL() << "a second tracker was made";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.kind(), ErrorKind::kUnavailable);
+      EXPECT_NE(std::string(error.what()).find("another MemoryTracker lives"), std::string::npos) << error.what();
+    }
+  }
+  kept = torch::zeros({10});  // frees a block of the tracker that is gone
+  const MemoryTracker again;
+}
+
+}  // namespace
+}  // namespace trireme::memory
