@@ -7,6 +7,7 @@
 #include "trireme/comm/collectives.h"
 #include "trireme/comm/group.h"
 #include "trireme/comm/init.h"
+#include "trireme/memory/history.h"
 #include "trireme/memory/leak_watch.h"
 #include "trireme/memory/memory_report.h"
 #include "trireme/memory/tracker.h"

@@ -77,6 +77,19 @@ void Writer::end() {
   out_ += static_cast<char>(kind == Open::kDict ? kSetItems : kind == Open::kList ? kAppends : kTupleOp);
 }
 
+uint32_t Writer::remember() {
+  out_ += static_cast<char>(kLongBinPut);
+  append_little_endian(out_, num_remembered_, 4);
+  return num_remembered_++;
+}
+
+void Writer::recall(uint32_t index) {
+  TRIREME_CHECK(index < num_remembered_, "a pickle recalls what was not remembered");
+  const bool is_short = index <= 0xff;
+  out_ += static_cast<char>(is_short ? kBinGet : kLongBinGet);
+  append_little_endian(out_, index, is_short ? 1 : 4);
+}
+
 void Writer::finish() {
   TRIREME_CHECK(open_.empty(), "a pickle is finished with a container open");
   out_ += static_cast<char>(kStop);

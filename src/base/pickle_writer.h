@@ -29,6 +29,10 @@ class Writer {
   void begin_tuple();
   void end();
   void finish();
+  /// Of the value written last (a container when it has been ended): recall(remember()) writes it once more in at most 5 bytes, and Python reads
+  /// both as one object. At most 2^32 values.
+  [[nodiscard]] uint32_t remember();
+  void recall(uint32_t index);
 
  private:
   enum class Open : uint8_t { kDict, kList, kTuple };
@@ -36,6 +40,7 @@ class Writer {
 
   std::string& out_;
   std::vector<Open> open_;
+  uint32_t num_remembered_ = 0;
 };
 
 }  // namespace trireme::pickle

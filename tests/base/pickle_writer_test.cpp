@@ -96,5 +96,33 @@ TEST(PickleWriter, HoldsTheCallerToItsContainers) {
   EXPECT_THROW(writer.finish(), Error);
 }
 
+// As Python's reader has it, what was remembered and what is recalled are one object: here, one address.
+TEST(PickleWriter, RecallsValuesAndContainersAsTheSameObject) {
+  std::string out;
+  Writer writer(out);
+  writer.begin_list();
+  writer.begin_list();
+  writer.integer(7);
+  writer.end();
+  const uint32_t list = writer.remember();
+  std::vector<uint32_t> words;
+  for (int i = 0; i < 300; ++i) {  // beyond what one byte can name
+    writer.text(std::to_string(i));
+    words.push_back(writer.remember());
+  }
+  writer.recall(list);
+  writer.recall(words[2]);
+  writer.recall(words[299]);
+  writer.end();
+  writer.finish();
+  std::shared_ptr<const Document> document;
+  const Value& root = read_back(out, document);
+  ASSERT_EQ(root.items.size(), 304U);
+  EXPECT_EQ(root.items[301], root.items[0]);
+  EXPECT_EQ(root.items[302]->str(), "2");
+  EXPECT_EQ(root.items[303]->str(), "299");
+  EXPECT_THROW(writer.recall(301), Error);
+}
+
 }  // namespace
 }  // namespace trireme::pickle

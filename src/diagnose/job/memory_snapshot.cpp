@@ -23,7 +23,17 @@ int64_t bytes(const Value& dict, std::string_view key) {
   return std::clamp<int64_t>(integer(dict, key), 0, kMost);
 }
 
-/// The innermost frame that is neither in torch nor in C++: "train.py:41 in step".
+/// A template of a library that was compiled into the user's program. Its return type may stand before it.
+bool is_library_name(std::string_view name) {
+  name = name.substr(0, name.find('('));
+  name.remove_prefix(std::min(name.size(), name.find('<') == std::string_view::npos ? name.rfind(' ') + 1 : 0));
+  for (const std::string_view space : {"at::", "torch::", "c10::", "c10d::", "std::", "__gnu_cxx::", "trireme::"}) {
+    if (name.starts_with(space)) return true;
+  }
+  return false;
+}
+
+/// The innermost frame that is neither in torch nor in C++'s libraries: "train.py:41 in step".
 std::string site_of(const Value& block) {
   const Value* frames = block.find("frames");
   if (frames == nullptr) {  // before 2.1: history
@@ -40,7 +50,10 @@ std::string site_of(const Value& block) {
     const std::string_view name = file->str();
     if (name.empty() || name == "??") continue;
     if (best == nullptr) best = frames->items[i];
-    const bool inside = has(name, "/torch/") || name.ends_with(".cpp") || name.ends_with(".h") || name.ends_with(".c");
+    const Value* function = frames->items[i]->find("name");
+    const bool inside = has(name, "/torch/") || has(name, "/libc.so") || has(name, "/libgomp") ||
+                        name.ends_with(".cpp") || name.ends_with(".h") || name.ends_with(".c") ||
+                        (function != nullptr && is_library_name(function->str()));
     if (inside) continue;
     best = frames->items[i];
     break;
@@ -48,7 +61,8 @@ std::string site_of(const Value& block) {
   if (best == nullptr) return {};
   const Value* file = best->find("filename");
   const Value* name = best->find("name");
-  return str(excerpt(file->str(), 200), ":", integer(*best, "line"),
+  const int64_t line = integer(*best, "line");
+  return str(excerpt(file->str(), 200), line == 0 ? "" : str(":", line),
              name == nullptr ? "" : " in " + excerpt(name->str(), 80));
 }
 
@@ -59,6 +73,19 @@ struct Device {
   int64_t segments = 0;
   std::map<std::string, std::pair<int64_t, int64_t>> sites;  ///< bytes, blocks
 };
+
+/// Of a snapshot by Trireme: CPU tensors are told as device 0.
+bool is_of_cpu(const Value& root) {
+  const Value* ours = root.find("trireme");
+  const Value* device = ours == nullptr ? nullptr : ours->find("device");
+  return device != nullptr && device->str() == "cpu";
+}
+
+std::string dropped_text(const Value& root) {
+  const Value* ours = root.find("trireme");
+  const int64_t dropped = ours == nullptr ? 0 : integer(*ours, "dropped_events");
+  return dropped > 0 ? str(" The ", dropped, " oldest events were dropped.") : "";
+}
 
 std::string largest_sites(const Device& device, size_t most) {
   std::vector<std::pair<int64_t, std::string>> order;
@@ -109,8 +136,10 @@ void add_events(const Value& root, const std::string& file, const std::map<int64
       finding.severity = Severity::kError;
       finding.confidence = 0.9;
       const int64_t ask = bytes(*events[i], "size");
-      finding.cause = str("device ", number, " ran out of memory: ", bytes_text(ask), " were asked for, ",
-                          bytes_text(bytes(*events[i], "device_free")), " were free on the card");
+      finding.cause =
+          str(is_of_cpu(root) ? "the host" : str("device ", number), " ran out of memory: ", bytes_text(ask),
+              " were asked for, ", bytes_text(bytes(*events[i], "device_free")), " were free",
+              is_of_cpu(root) ? "" : " on the card");
       const auto device = devices.find(static_cast<int64_t>(number));
       if (device != devices.end()) {
         const int64_t cached = device->second.reserved - device->second.allocated;
@@ -153,11 +182,13 @@ void add_memory_snapshot(const Value& root, const std::string& file, Story& stor
     finding.code = "memory.snapshot";
     finding.severity = Severity::kInfo;
     finding.confidence = 1;
-    finding.cause =
-        str("device ", number, ": ", bytes_text(device.allocated), " in use of ", bytes_text(device.reserved),
-            " reserved in ", device.segments, " segments; the largest free piece is ", bytes_text(device.largest_free));
+    finding.cause = is_of_cpu(root)
+                        ? str("CPU tensors: ", bytes_text(device.allocated), " in use in ", device.segments, " blocks")
+                        : str("device ", number, ": ", bytes_text(device.allocated), " in use of ",
+                              bytes_text(device.reserved), " reserved in ", device.segments,
+                              " segments; the largest free piece is ", bytes_text(device.largest_free));
     finding.advice = str("Most is held by: ", device.sites.empty() ? "nothing" : largest_sites(device, 5),
-                         ". A time line of it: torch/cuda/_memory_viz.py trace_plot.");
+                         ". A time line of it: torch/cuda/_memory_viz.py trace_plot.", dropped_text(root));
     add_evidence(finding, {file, 0, {}});
     story.add(std::move(finding));
   }
