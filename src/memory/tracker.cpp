@@ -8,15 +8,23 @@
 #include <torch/csrc/autograd/variable.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <mutex>
+#include <new>
+#include <optional>
 #include <shared_mutex>
 #include <unordered_set>
+#include <utility>
 
+#include "base/env.h"
+#include "base/torch/torch_compat.h"
 #include "memory/cpu_hook.h"
 #include "memory/optimizer_tensors.h"
 #include "memory/track/block_table.h"
+#include "memory/track/out_of_memory.h"
 #include "trireme/base/error.h"
 
 namespace trireme::memory {
@@ -59,6 +67,28 @@ class TrackedBlocks final : public CpuObserver {
     }
   }
   void freed(const void* block) noexcept override { table.freed(block); }
+  // Now, since the stack unwinds afterwards and takes the activations along.
+  void refused(size_t bytes) noexcept override {
+    try {
+      OutOfMemory failure;
+      failure.held = table.report();
+      failure.held.resident = resident_bytes();
+      failure.asked = static_cast<int64_t>(bytes);
+      if (t_running.depth > 0) {
+        failure.in_forward = t_running.label.category == Category::kActivations;
+        failure.module = table.module_name(t_running.label.module);
+      }
+      look_at_limits(failure);
+      const std::lock_guard lock(mutex_);
+      last_failure_ = std::move(failure);
+    } catch (...) {  // NOLINT(bugprone-empty-catch): so little is left that nothing can be told
+    }
+  }
+  /// What was refused last; forgets it.
+  std::optional<OutOfMemory> take_failure() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(last_failure_, std::nullopt);
+  }
 
   /// Also of blocks that nobody told of.
   void label(const at::Tensor& tensor, BlockLabel label) {
@@ -88,6 +118,7 @@ class TrackedBlocks final : public CpuObserver {
 
  private:
   std::mutex mutex_;
+  std::optional<OutOfMemory> last_failure_;
   std::vector<std::pair<const void*, c10::weak_intrusive_ptr<c10::StorageImpl>>> foreign_;
 };
 
@@ -381,6 +412,45 @@ std::vector<TensorRow> MemoryTracker::tensors() {
     add(parameter.name + ".grad", Category::kGradients, gradient_of(parameter.tensor));
   for (const auto& state : impl_->optimizer_state()) add(state.name, Category::kOptimizerState, state.tensor);
   return rows;
+}
+
+void MemoryTracker::begin_step() { (void)impl_->blocks.take_failure(); }
+
+void MemoryTracker::rethrow(const std::exception_ptr& thrown) {
+  std::string words;
+  try {
+    std::rethrow_exception(thrown);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::kOutOfMemory) throw;
+    words = error.what();
+  } catch (const c10::Error& error) {
+    if (kind_of(error) != ErrorKind::kOutOfMemory) throw;
+    words = error.what_without_backtrace();
+  } catch (const std::bad_alloc&) {
+    words = "std::bad_alloc";
+  }
+  OutOfMemory failure;
+  if (auto refused = impl_->blocks.take_failure()) {
+    failure = *std::move(refused);
+    impl_->add_device_use(failure.held);
+  } else {
+    failure.held = report();
+    failure.at_that_moment = false;
+    look_at_limits(failure);
+  }
+  const auto number = [](const char* name, int otherwise) {
+    const char* text = env_value(name);
+    return text == nullptr ? otherwise
+                           : std::atoi(text);  // NOLINT(cert-err34-c): for a message; the launcher has checked it
+  };
+  failure.rank = number("RANK", 0);
+  failure.world_size = std::max(1, number("WORLD_SIZE", 1));
+  failure.error = words.substr(0, words.find('\n'));
+  try {
+    std::rethrow_exception(thrown);
+  } catch (...) {
+    std::throw_with_nested(Error(ErrorKind::kOutOfMemory, out_of_memory_text(failure)));
+  }
 }
 
 // A GPU's allocator counts for itself, and LibTorch has one interface to all of them.

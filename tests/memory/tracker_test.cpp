@@ -2,13 +2,21 @@
 // stays what backward needs: a Linear keeps its input, Sigmoid its output, GELU its input.
 #include "trireme/memory/tracker.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <torch/torch.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <functional>
 
 #include "trireme/base/error.h"
 
 namespace trireme::memory {
 namespace {
+
+using testing::HasSubstr;
 
 constexpr int64_t kB = 32, kI = 784, kH = 256, kO = 10;
 constexpr int64_t kFloat = 4;
@@ -169,6 +177,67 @@ TEST(MemoryTracker, ThereIsOneAndItEnds) {
   }
   kept = torch::zeros({10});  // frees a block of the tracker that is gone
   const MemoryTracker again;
+}
+
+/// The text of the error that a step ends with.
+std::string failure_of(MemoryTracker& tracker, const std::function<void()>& step) {
+  try {
+    tracker.run_step(step);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.kind(), ErrorKind::kOutOfMemory);
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(MemoryTracker, SaysWhoHeldWhatWhenTheAllocatorRefused) {
+  torch::nn::Sequential model = mlp(torch::nn::GELU());
+  MemoryTracker tracker;
+  tracker.add_module(*model);
+  rlimit before = {};
+  ASSERT_EQ(getrlimit(RLIMIT_AS, &before), 0);
+  std::ifstream statm("/proc/self/statm");
+  rlim_t pages = 0;
+  statm >> pages;
+  rlimit limited = before;
+  limited.rlim_cur = pages * static_cast<rlim_t>(sysconf(_SC_PAGESIZE)) + (300 << 20);
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &limited), 0);
+  const std::string text = failure_of(tracker, [&] {
+    const at::Tensor y = model->forward(torch::rand({kB, kI}));
+    const at::Tensor more = torch::empty({400, 1 << 20}, at::kByte);
+  });
+  ASSERT_EQ(setrlimit(RLIMIT_AS, &before), 0);
+  EXPECT_THAT(text, HasSubstr("out of memory: 400.0 MiB were asked for, "));
+  EXPECT_THAT(
+      text,
+      HasSubstr("were left (RLIMIT_AS).\n  held at that moment: parameters 795.0 KiB, activations 65.2 KiB, other "));
+  EXPECT_THAT(text, HasSubstr("1. half the batch"));
+  EXPECT_THAT(text, HasSubstr("The allocator's words: "));
+}
+
+TEST(MemoryTracker, NamesTheModuleWhoseOperatorAskedForTooMuch) {
+  torch::nn::Sequential model = mlp(torch::nn::GELU());
+  MemoryTracker tracker;
+  tracker.add_module(*model);
+  const std::string text =
+      failure_of(tracker, [&] { (void)model->forward(torch::zeros({1, kI}).expand({int64_t{1} << 36, kI})); });
+  EXPECT_THAT(text, HasSubstr("were asked for by an operator of module '0' in forward"));
+  EXPECT_THAT(text, HasSubstr("probably a shape is wrong"));
+}
+
+TEST(MemoryTracker, NestsTheAllocatorsErrorAndLetsOthersPass) {
+  MemoryTracker tracker;
+  EXPECT_THROW(tracker.run_step([] { throw std::out_of_range("mine"); }), std::out_of_range);
+  EXPECT_THAT(failure_of(tracker, [] { throw std::bad_alloc(); }),
+              HasSubstr("held when most was held: nothing that was tracked"));
+  try {
+    tracker.run_step([] { (void)torch::empty({int64_t{1} << 45}); });
+    FAIL() << "128 TiB were had";
+  } catch (const Error& error) {
+    EXPECT_THROW(std::rethrow_if_nested(error), c10::Error);
+  }
+  tracker.run_step([] {});
+  EXPECT_EQ(tracker.report().steps, 1);
 }
 
 }  // namespace

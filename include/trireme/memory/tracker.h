@@ -25,6 +25,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <string>
@@ -93,8 +94,24 @@ class MemoryTracker {
   /// Parameters, buffers, gradients and optimizer state, in this order.
   [[nodiscard]] std::vector<TensorRow> tensors();
 
+  /// Calls `step()`, then end_step(). When memory runs out in it (CPU or GPU), throws Error(kOutOfMemory) that says who held what at that moment, how
+  /// fragmented it was, and the three changes that would save most, with their bytes; the allocator's own exception is nested in it. Other
+  /// exceptions pass as they are.
+  template <typename Step>
+  void run_step(Step&& step) {
+    begin_step();
+    try {
+      std::forward<Step>(step)();
+    } catch (...) {
+      rethrow(std::current_exception());
+    }
+    end_step();
+  }
+
  private:
   struct Impl;
+  void begin_step();
+  [[noreturn]] void rethrow(const std::exception_ptr& failure);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -17,6 +17,11 @@ uint32_t BlockTable::module_index(const std::string& name) {
   return it->second;
 }
 
+std::string BlockTable::module_name(uint32_t index) const {
+  const std::lock_guard lock(mutex_);
+  return index < modules_.size() ? modules_[index] : std::string{};
+}
+
 void BlockTable::allocated(const void* block, int64_t bytes, BlockLabel label) {
   const std::lock_guard lock(mutex_);
   const auto [it, is_new] = blocks_.try_emplace(block);

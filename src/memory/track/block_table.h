@@ -31,6 +31,7 @@ class BlockTable {
  public:
   /// Of a name; new names get the next index. 0 is no module.
   uint32_t module_index(const std::string& name);
+  [[nodiscard]] std::string module_name(uint32_t index) const;
 
   void allocated(const void* block, int64_t bytes, BlockLabel label);
   void freed(const void* block) noexcept;
