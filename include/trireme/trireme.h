@@ -13,6 +13,7 @@
 #include "trireme/memory/tracker.h"
 #include "trireme/parallel/ddp.h"
 #include "trireme/parallel/finite_check.h"
+#include "trireme/profile/data_wait.h"
 #include "trireme/profile/profiler.h"
 #include "trireme/rendezvous/job_env.h"
 #include "trireme/rendezvous/store.h"
@@ -28,5 +29,7 @@ using comm::set_step;
 using parallel::DdpOptions;
 using parallel::DistributedDataParallel;
 using parallel::GradientMode;
+using profile::data_wait;
+using profile::DataWait;
 
 }  // namespace trireme

@@ -31,6 +31,7 @@
 #include "trireme/data/image_batch.h"
 #include "trireme/data/sampler.h"
 #include "trireme/parallel/ddp.h"
+#include "trireme/profile/data_wait.h"
 #include "trireme/rendezvous/job_env.h"
 #include "trireme/rendezvous/store.h"
 
@@ -154,10 +155,14 @@ class Training {
     // A rank without samples at the end of an epoch takes part with one that does not count.
     const double weight = slice.indices.empty() ? 0.0 : 1.0;
     if (slice.indices.empty()) slice.indices.push_back(0);
-    const at::Tensor x =
-        images(train_, slice.indices, {config_.get_bool("data.flip"), config_.get_int("data.max_shift")},
-               {static_cast<uint64_t>(config_.get_int("seed")), step_, slice.first_slot});
-    const at::Tensor y = labels(train_, slice.indices);
+    at::Tensor x;
+    at::Tensor y;
+    {
+      const profile::DataWait waiting;
+      x = images(train_, slice.indices, {config_.get_bool("data.flip"), config_.get_int("data.max_shift")},
+                 {static_cast<uint64_t>(config_.get_int("seed")), step_, slice.first_slot});
+      y = labels(train_, slice.indices);
+    }
 
     const double rate = learning_rate_at(step_, total_steps_, config_.get_double("optim.warmup"),
                                          config_.get_double("optim.learning_rate"));

@@ -36,6 +36,8 @@ using std::chrono::milliseconds;
 /// After the first failure: for the others to notice it, so that what they called is in their traces.
 constexpr milliseconds kAftermath{250};
 constexpr size_t kMostLines = 6;
+/// It reads all that the traces hold, which costs more than the look at what is pending.
+constexpr int kLooksPerSlowLook = 4;
 
 uint64_t now_ns(clockid_t clock = CLOCK_MONOTONIC) {
   timespec now{};
@@ -85,7 +87,10 @@ std::pair<std::string, uint64_t> name_of(const std::string& group, const std::st
 }  // namespace
 
 HangWatch::HangWatch(WatchOptions options)
-    : options_(std::move(options)), started_(now_on_the_wall()), ready_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+    : options_(std::move(options)),
+      started_(now_on_the_wall()),
+      ready_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      slow_watch_(options_.run_dir, options_.slow) {
   last_look_ns_ = now_ns();
   thread_ = std::thread([this] { run(); });
 }
@@ -151,7 +156,10 @@ void HangWatch::run() {
   while (true) {
     changed_.wait_for(lock, hangs ? period() : milliseconds(1000), [&] { return stop_ || failed_; });
     const std::optional<int> failed = failed_;
-    if ((stop_ || ending_) && !failed) return;
+    if ((stop_ || ending_) && !failed) {
+      lock.unlock();
+      return look_for_slow_ranks();
+    }
     if (failed) changed_.wait_for(lock, kAftermath, [&] { return stop_; });
     lock.unlock();
     try {
@@ -159,6 +167,7 @@ void HangWatch::run() {
         explain_failure(*failed);
       } else {
         look();
+        if (++num_looks_ % kLooksPerSlowLook == 0) look_for_slow_ranks();
       }
     } catch (const std::exception& error) {
       log::warn("launch", "the watch for hangs: ", error.what());
@@ -249,6 +258,15 @@ void HangWatch::look() {
   }
   if (again) finding = profile::find_hang(inputs);
   if (!finding.empty()) tell_or_wait(finding, inputs.traces);
+}
+
+void HangWatch::look_for_slow_ranks() {
+  if (!slow_watch_.is_on()) return;
+  try {
+    for (std::string& text : slow_watch_.look(read_traces(false))) post(WatchReport::Kind::kSlow, std::move(text));
+  } catch (const std::exception& error) {
+    log::warn("launch", "the watch for slow ranks: ", error.what());
+  }
 }
 
 HangInputs HangWatch::gather_inputs() {

@@ -18,13 +18,14 @@
 
 #include "base/fd.h"
 #include "launch/process_look.h"
+#include "launch/slow_watch.h"
 #include "profile/hang_analysis.h"
 
 namespace trireme::launch {
 
 /// What the watch has found, for people, in whole lines.
 struct WatchReport {
-  enum class Kind { kHang, kBusy, kGoesOn, kExplanation };
+  enum class Kind { kHang, kBusy, kGoesOn, kExplanation, kSlow };
   Kind kind = Kind::kHang;
   std::string text;
 };
@@ -33,14 +34,15 @@ struct WatchOptions {
   std::string run_dir;  ///< the traces are trace/rank<r>.trace in it
   int num_ranks = 0;
   std::chrono::milliseconds limit{3000};  ///< a call that waits longer is a hang; 0: hangs are not watched
+  profile::StragglerOptions slow;         ///< when a rank that the others wait for in every step is told
   std::string stacks_program;
   std::chrono::milliseconds stacks_limit{2000};  ///< for one process
 };
 
-/// Purpose       A thread that looks every quarter of the limit, at most once a second.
+/// Purpose       A thread that looks every quarter of the limit, at most once a second; at every fourth look, and at the end, for slow ranks too.
 /// Invariants    A hang is told once for each set of culprits; that it is over is told too. After the first failure of a rank no hang is.
 /// Thread safety All members from one thread, the launcher's event loop.
-/// Files         hang.json (all hangs so far) and reports/rank<r>.txt (stacks and memory of a rank that was looked at) in the run folder.
+/// Files         hang.json (all hangs so far), slow.json (slow_watch.h) and reports/rank<r>.txt (stacks and memory of a rank that was looked at) in the run folder.
 class HangWatch {
  public:
   explicit HangWatch(WatchOptions options);
@@ -84,6 +86,7 @@ class HangWatch {
 
   void run();
   void look();
+  void look_for_slow_ranks();
   void tell_or_wait(const profile::HangFinding& finding, const std::vector<profile::TraceSnapshot>& traces);
   void tell(const profile::HangFinding& finding, const std::vector<profile::TraceSnapshot>& traces);
   void tell_what_goes_on(const std::set<CallName>& stalled);
@@ -110,6 +113,8 @@ class HangWatch {
 
   // Of the thread.
   profile::PendingCalls pending_calls_;
+  SlowWatch slow_watch_;
+  int num_looks_ = 0;
   std::map<int, ProcessLook> looks_;  ///< of this look
   uint64_t watched_ns_ = 0;           ///< time that the watch itself has seen pass
   uint64_t last_look_ns_ = 0;

@@ -142,6 +142,7 @@ JobResult run_job(const JobSpec& spec) {
   const std::string executable = spec.executable.empty() ? find_program(spec.command.front()) : spec.executable;
   const std::chrono::milliseconds hang_after =
       spec.hang_after ? *spec.hang_after : profile::hang_limit_from_environment();
+  const profile::StragglerOptions slow = profile::straggler_options_from_environment();
   JobResult result;
   Attempt attempt;
   attempt.job_id = result.job_id = new_job_id();
@@ -154,8 +155,9 @@ JobResult run_job(const JobSpec& spec) {
     const Fd room(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
     Console console(room.get());
     const Inherited inherited{signals.pipe_was_default(), signals.file_size_was_default(), files.before()};
-    const SupervisorContext context{spec,      executable,        console,    room.get(),           signals.fd(),
-                                    inherited, read_oom_kills(), hang_after, profile::find_stacks_program()};
+    const SupervisorContext context{
+        spec,      executable,       console,    room.get(), signals.fd(),
+        inherited, read_oom_kills(), hang_after, slow,       profile::find_stacks_program()};
     while (true) {
       Supervisor supervisor(context, attempt, result);
       supervisor.run();

@@ -128,6 +128,7 @@ void make_log_dir(const std::string& run_dir, int num_ranks) {
   };
   put_aside("failure.json");
   put_aside("hang.json");
+  put_aside("slow.json");
   for (int rank = 0; rank < num_ranks; ++rank) {
     put_aside(str("logs/rank", rank, ".error.json"));
     put_aside(str("reports/rank", rank, ".txt"));

@@ -112,6 +112,7 @@ void Supervisor::start(rendezvous::ListenSocket socket) {
   watched.run_dir = attempt_.run_dir;
   watched.num_ranks = spec_.num_ranks;
   watched.limit = context_.hang_after;
+  watched.slow = context_.slow;
   watched.stacks_program = context_.stacks_program;
   hang_watch_ = std::make_unique<HangWatch>(std::move(watched));
   watch(hang_watch_->fd(), kWatch);

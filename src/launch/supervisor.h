@@ -34,6 +34,7 @@ struct SupervisorContext {
   Inherited inherited;
   long long oom_kills = 0;  ///< before the start
   std::chrono::milliseconds hang_after{0};
+  profile::StragglerOptions slow;
   std::string stacks_program;
 };
 

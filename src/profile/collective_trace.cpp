@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "profile/busy_board.h"
+#include "profile/data_waits.h"
 #include "profile/trace_decode.h"
 #include "profile/trace_file.h"
 #include "profile/trace_layout.h"
@@ -78,7 +79,7 @@ class MappedTrace final : public CollectiveTrace {
     if (options.path.empty()) {
       map(mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_POPULATE, -1, 0));
       fill_header(options.rank);
-      add_busy_board(busy_slots());
+      add_boards();
       return;
     }
     const NewTraceFile file = create_trace_file(options, bytes_);
@@ -91,11 +92,12 @@ class MappedTrace final : public CollectiveTrace {
       munmap(memory_, bytes_);
       throw;
     }
-    add_busy_board(busy_slots());
+    add_boards();
   }
 
   ~MappedTrace() override {
     remove_busy_board(busy_slots());
+    remove_data_waits_board(data_waits());
     // A forked child that ends by exit() destroys its copy; the file is still being written.
     if (owner_ == getpid()) atomic(header().closed).store(1, std::memory_order_release);
     munmap(memory_, bytes_);
@@ -128,6 +130,7 @@ class MappedTrace final : public CollectiveTrace {
   }
 
   uint64_t queued(const TraceRecord& record) noexcept override {
+    if (!recording_.load(std::memory_order_relaxed)) return 0;
     layout::Header& head = header();
     const int tries = static_cast<int>(std::min<uint32_t>(capacity_, kMaxPassedOver));
     for (int i = 0; i < tries; ++i) {
@@ -164,6 +167,8 @@ class MappedTrace final : public CollectiveTrace {
     set_state(slot, token, ok ? CallState::kFinished : CallState::kFailed);
   }
 
+  void set_recording(bool on) noexcept override { recording_.store(on, std::memory_order_relaxed); }
+
   TraceSnapshot snapshot() const override {
     std::vector<char> image(bytes_);
     for (uint32_t i = 0; i < capacity_; ++i) {
@@ -173,6 +178,7 @@ class MappedTrace final : public CollectiveTrace {
     const layout::Header head = copy_header();
     std::memcpy(image.data(), &head, sizeof(head));
     copy_busy_scopes(reinterpret_cast<layout::BusySlot*>(image.data() + layout::kBusyOffset));
+    copy_data_waits(*data_waits(), *reinterpret_cast<layout::DataWaits*>(image.data() + layout::kDataWaitsOffset));
     std::memcpy(image.data() + layout::kTableOffset, memory_ + layout::kTableOffset, head.table_used);
     return decode_trace({image.data(), image.size()}, "this process").value();
   }
@@ -190,6 +196,13 @@ class MappedTrace final : public CollectiveTrace {
 
   layout::Header& header() const { return *reinterpret_cast<layout::Header*>(memory_); }
   layout::BusySlot* busy_slots() const { return reinterpret_cast<layout::BusySlot*>(memory_ + layout::kBusyOffset); }
+  layout::DataWaits* data_waits() const {
+    return reinterpret_cast<layout::DataWaits*>(memory_ + layout::kDataWaitsOffset);
+  }
+  void add_boards() const {
+    add_busy_board(busy_slots());
+    add_data_waits_board(data_waits());
+  }
   TraceRecord* slots() const { return reinterpret_cast<TraceRecord*>(memory_ + layout::kHeaderBytes); }
   TraceRecord& slot_of(uint64_t serial) const { return slots()[(serial - 1) % capacity_]; }
 
@@ -284,6 +297,7 @@ class MappedTrace final : public CollectiveTrace {
   uint32_t capacity_;
   size_t bytes_;
   const pid_t owner_ = getpid();
+  std::atomic<bool> recording_{true};
   char* memory_ = nullptr;
   std::string path_;
   mutable std::mutex groups_mutex_;

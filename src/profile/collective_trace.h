@@ -63,6 +63,9 @@ class CollectiveTrace {
   virtual void started(uint64_t token) noexcept = 0;
   virtual void finished(uint64_t token, bool ok) noexcept = 0;
 
+  /// Off: queued() gives 0 and nothing is recorded or counted as dropped. For measuring what recording costs.
+  virtual void set_recording(bool on) noexcept = 0;
+
   /// The records of this moment, without going through the file.
   [[nodiscard]] virtual struct TraceSnapshot snapshot() const = 0;
 
@@ -101,6 +104,12 @@ struct BusyState {
   int64_t since_ns = 0;  ///< CLOCK_MONOTONIC
 };
 
+/// Time in which the rank waited for its next batch (trireme/profile/data_wait.h). CLOCK_MONOTONIC.
+struct DataWaitSpan {
+  uint64_t start_ns = 0;
+  uint64_t end_ns = 0;
+};
+
 /// What a reader sees: header and the records in order of serial, oldest first. Gaps between serials are normal.
 struct TraceSnapshot {
   int rank = 0;
@@ -112,7 +121,8 @@ struct TraceSnapshot {
   uint64_t torn = 0;  ///< records left out: caught in the middle of a write (by a kill, or by this look), or damaged
   std::vector<std::string> groups;
   std::vector<std::vector<int>> group_ranks;
-  std::vector<BusyState> busy;  ///< oldest first
+  std::vector<BusyState> busy;           ///< oldest first
+  std::vector<DataWaitSpan> data_waits;  ///< the last ones, oldest first
   std::vector<TraceRecord> records;
 };
 

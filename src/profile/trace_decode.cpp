@@ -95,6 +95,18 @@ void decode_busy(std::span<const char> bytes, TraceSnapshot& out) {
                    [](const BusyState& a, const BusyState& b) { return a.since_ns < b.since_ns; });
 }
 
+void decode_data_waits(std::span<const char> bytes, TraceSnapshot& out) {
+  layout::DataWaits seen{};
+  std::memcpy(&seen, bytes.data() + layout::kDataWaitsOffset, sizeof(seen));
+  for (const layout::DataWait& wait : seen.waits) {
+    const uint64_t duration_ns = wait.word >> 24;
+    if (wait.word != layout::data_wait_word(wait.start_ns, duration_ns) || wait.start_ns >> 62 != 0) continue;
+    out.data_waits.push_back({wait.start_ns, wait.start_ns + duration_ns});
+  }
+  std::sort(out.data_waits.begin(), out.data_waits.end(),
+            [](const DataWaitSpan& a, const DataWaitSpan& b) { return a.start_ns < b.start_ns; });
+}
+
 /// Whether the bytes are one whole record of this slot; then with the state as a plain CallState.
 bool decode_record(TraceRecord& record, uint32_t slot, const layout::Header& head) {
   const uint32_t code = layout::code_of(record.state);
@@ -141,6 +153,7 @@ Result<TraceSnapshot> decode_trace(std::span<const char> bytes, const std::strin
                   str("is damaged: entry ", out.groups.size(), " of its ", head.num_groups, " groups makes no sense"));
   }
   decode_busy(bytes, out);
+  decode_data_waits(bytes, out);
   for (uint32_t slot = 0; slot < head.capacity; ++slot) {
     TraceRecord record;
     std::memcpy(static_cast<void*>(&record), bytes.data() + layout::kHeaderBytes + size_t{slot} * sizeof(record),

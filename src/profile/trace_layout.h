@@ -53,6 +53,25 @@ struct BusySlot {
 };
 static_assert(sizeof(BusySlot) == 128 && kBusyOffset + kBusySlots * sizeof(BusySlot) <= kTableOffset);
 
+/// After the busy slots: the last waits for data (trireme/profile/data_wait.h). Zeros in files of writers that know none.
+inline constexpr size_t kDataWaitsOffset = kBusyOffset + kBusySlots * sizeof(BusySlot);
+struct DataWait {
+  uint64_t start_ns;  ///< CLOCK_MONOTONIC
+  uint64_t word;      ///< duration in ns above 24 bits of a check of both
+};
+struct DataWaits {
+  uint64_t count;  ///< ever; number n is at (n - 1) % 126
+  uint64_t unused;
+  std::array<DataWait, 126> waits;
+};
+static_assert(kDataWaitsOffset % 8 == 0 && kDataWaitsOffset + sizeof(DataWaits) <= kTableOffset);
+inline constexpr uint64_t kMostDataWait_ns = (uint64_t{1} << 40) - 1;
+/// Never 0, and another one for a start or a duration of another wait (but for one in 8 million).
+[[nodiscard]] constexpr uint64_t data_wait_word(uint64_t start_ns, uint64_t duration_ns) {
+  const uint64_t mixed = (start_ns ^ (duration_ns << 20)) * 0x9e3779b97f4a7c15;
+  return (duration_ns << 24) | (mixed >> 41) << 1 | 1;
+}
+
 /// One entry of the group table: this, then the name's bytes padded to 4, then the runs. A run is the ranks
 /// first, first + stride, ... so that a usual group of any size needs one.
 struct GroupEntry {

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/str.h"
+#include "profile/lateness.h"
 #include "trace/match.h"
 #include "trace/robust.h"
 
@@ -153,6 +154,18 @@ std::string in_ms(double ns) {
 }
 
 }  // namespace
+
+const Member* last_to_come(const Match& match, const std::vector<Timeline>& timelines,
+                           const std::vector<ClockFit>& fits) {
+  std::vector<int64_t> arrivals;
+  std::vector<const Member*> members;
+  for (const Member& member : match.members) {
+    if (!fits[member.rank].aligned) continue;
+    arrivals.push_back(timelines[member.rank].calls[member.call].start_ns);
+    members.push_back(&member);
+  }
+  return members.size() < 2 ? nullptr : members[profile::last_to_come(arrivals)];
+}
 
 int64_t aligned_time(const ClockFit& fit, int64_t time_ns) {
   if (fit.offset_ns == 0 && fit.drift == 0) return time_ns;

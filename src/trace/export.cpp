@@ -66,6 +66,7 @@ uint64_t write_chrome_trace(const profile::TraceSnapshot& snapshot, const std::s
       if (time <= kLatest) last = std::max(last, time);
     }
   }
+  for (const profile::DataWaitSpan& wait : snapshot.data_waits) first = std::min(first, wait.start_ns);
   constexpr int64_t kSecond = 1'000'000'000;
   const bool sane = std::abs(snapshot.wall_minus_monotonic_ns) < static_cast<int64_t>(kLatest);
   const int64_t clock = sane ? snapshot.wall_minus_monotonic_ns : 0;
@@ -93,6 +94,19 @@ uint64_t write_chrome_trace(const profile::TraceSnapshot& snapshot, const std::s
         args_of(record, snapshot, listed ? snapshot.groups[record.group] : "not in the file's table",
                 listed ? snapshot.group_ranks[record.group] : none);
     span.args = args;
+    writer.span(span);
+  }
+  const auto data_lane = static_cast<int64_t>(snapshot.groups.size()) + 1;
+  if (!snapshot.data_waits.empty()) writer.thread_name(snapshot.pid, data_lane, "data loading");
+  for (const profile::DataWaitSpan& wait : snapshot.data_waits) {
+    if (wait.end_ns > kLatest) continue;
+    profile::ChromeSpan span;
+    span.name = "data_wait";
+    span.category = "data";
+    span.start_ns = static_cast<int64_t>(wait.start_ns) + clock;
+    span.end_ns = static_cast<int64_t>(wait.end_ns) + clock;
+    span.pid = snapshot.pid;
+    span.tid = data_lane;
     writer.span(span);
   }
   writer.finish();

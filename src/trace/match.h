@@ -45,6 +45,10 @@ struct ClockFit {
 
 [[nodiscard]] int64_t aligned_time(const ClockFit& fit, int64_t time_ns);
 
+/// The member that came last, of those whose clocks are aligned; null where these are fewer than two.
+[[nodiscard]] const Member* last_to_come(const Match& match, const std::vector<Timeline>& timelines,
+                                         const std::vector<ClockFit>& fits);
+
 /// Brings all times of the timelines to the first one's clock.
 void apply_clocks(const std::vector<ClockFit>& fits, std::vector<Timeline>& timelines);
 

@@ -125,6 +125,20 @@ void call_of(const profile::TraceRecord& record, const profile::TraceSnapshot& s
   timeline.calls.push_back(call);
 }
 
+/// On a lane of their own: the rank's thread may be inside a call's span at the same time only by an error of a file.
+void add_data_waits(const profile::TraceSnapshot& snapshot, Timeline& timeline) {
+  if (snapshot.data_waits.empty()) return;
+  const int64_t base = wall_minus_monotonic(snapshot);
+  timeline.names.emplace_back("data wait");
+  timeline.lanes.push_back({std::to_string(snapshot.pid), "1", "data", false});
+  for (const profile::DataWaitSpan& wait : snapshot.data_waits) {
+    if (wait.end_ns > static_cast<uint64_t>(kLatest)) continue;
+    timeline.spans.push_back({static_cast<int64_t>(wait.start_ns) + base, static_cast<int64_t>(wait.end_ns) + base,
+                              static_cast<uint32_t>(timeline.names.size()) - 1,
+                              static_cast<uint16_t>(timeline.lanes.size() - 1), Activity::kDataWait});
+  }
+}
+
 /// The traces of a folder, in order of their names.
 std::vector<std::string> traces_in(const std::string& path) {
   std::error_code error;
@@ -200,6 +214,7 @@ Timeline timeline_of(const profile::TraceSnapshot& snapshot, const std::string& 
     }
   }
   for (const auto& record : snapshot.records) call_of(record, snapshot, static_cast<int64_t>(now), timeline);
+  add_data_waits(snapshot, timeline);
   std::stable_sort(timeline.calls.begin(), timeline.calls.end(),
                    [](const Call& a, const Call& b) { return a.start_ns < b.start_ns; });
   const bool wrapped = !snapshot.records.empty() && snapshot.records.front().serial > 1;

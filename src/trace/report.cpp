@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/str.h"
+#include "profile/lateness.h"
 #include "trace/robust.h"
 #include "trireme/base/error.h"
 
@@ -81,16 +82,8 @@ void fill_lateness(const std::vector<Timeline>& timelines, const std::vector<Mat
                    TraceReport& report) {
   for (const Match& match : matches) {
     if (!synchronises(match.op)) continue;
-    size_t last = match.members[0].rank;
-    int64_t latest = INT64_MIN;
-    for (const Member& member : match.members) {
-      const int64_t start = timelines[member.rank].calls[member.call].start_ns;
-      if (report.clocks[member.rank].aligned && start > latest) {
-        latest = start;
-        last = member.rank;
-      }
-    }
-    ++report.ranks[last].num_last;
+    const Member* last = last_to_come(match, timelines, report.clocks);
+    if (last != nullptr) ++report.ranks[last->rank].num_last;
   }
   for (size_t late = 0; late < report.ranks.size(); ++late) {
     double waited = 0;
@@ -161,8 +154,7 @@ void fill_collectives(const std::vector<Timeline>& timelines, const std::vector<
     if (!aligned || !synchronises(match.op)) continue;
     for (const Member& member : match.members) {
       const Call& call = timelines[member.rank].calls[member.call];
-      rows[key].waited_ms +=
-          static_cast<double>(std::clamp<int64_t>(last - call.start_ns, 0, call.end_ns - call.start_ns)) / 1e6;
+      rows[key].waited_ms += static_cast<double>(profile::waited_ns(call.start_ns, call.end_ns, last)) / 1e6;
       const Group& group = timelines[member.rank].groups[call.group];
       const double n = group.size > 0 ? static_cast<double>(group.size) : static_cast<double>(match.members.size());
       const auto moved_ns = static_cast<double>(call.end_ns - std::max(last, call.start_ns));

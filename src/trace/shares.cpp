@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "profile/lateness.h"
+
 namespace trireme::trace {
 namespace {
 
@@ -95,27 +97,20 @@ std::vector<std::vector<Wait>> waits_of(const std::vector<Timeline>& timelines, 
   std::vector<std::vector<Wait>> waits(timelines.size());
   for (const Match& match : matches) {
     if (!synchronises(match.op)) continue;
-    const Member* last = nullptr;
-    int64_t latest = INT64_MIN;
+    const Member* last = last_to_come(match, timelines, fits);
+    if (last == nullptr) continue;
+    const int64_t latest = timelines[last->rank].calls[last->call].start_ns;
     double uncertain_us = 0;
-    int aligned = 0;
     for (const Member& member : match.members) {
-      if (!fits[member.rank].aligned) continue;
-      ++aligned;
-      if (!fits[member.rank].same_clock) uncertain_us = std::max(uncertain_us, fits[member.rank].residual_median_us);
-      const int64_t start = timelines[member.rank].calls[member.call].start_ns;
-      if (start > latest) {
-        latest = start;
-        last = &member;
-      }
+      const ClockFit& fit = fits[member.rank];
+      if (fit.aligned && !fit.same_clock) uncertain_us = std::max(uncertain_us, fit.residual_median_us);
     }
-    if (aligned < 2) continue;
     for (const Member& member : match.members) {
       if (!fits[member.rank].aligned || &member == last) continue;
       const Call& call = timelines[member.rank].calls[member.call];
-      const int64_t end = std::min(call.end_ns, latest);
-      if (static_cast<double>(end - call.start_ns) <= uncertain_us * 1e3) continue;
-      waits[member.rank].push_back({call.start_ns, end, static_cast<int32_t>(last->rank)});
+      const int64_t waited = profile::waited_ns(call.start_ns, call.end_ns, latest);
+      if (static_cast<double>(waited) <= uncertain_us * 1e3) continue;
+      waits[member.rank].push_back({call.start_ns, call.start_ns + waited, static_cast<int32_t>(last->rank)});
     }
   }
   return waits;

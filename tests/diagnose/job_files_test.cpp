@@ -6,6 +6,7 @@
 
 #include "diagnose/job/flight_recorder.h"
 #include "diagnose/job/keyword_set.h"
+#include "diagnose/job/reason.h"
 #include "diagnose/job_fixture.h"
 #include "profile/collective_trace.h"
 
@@ -134,6 +135,43 @@ TEST(JobFiles, OurOwnTraceShowsWhoIsMissing) {
   const Report report = diagnose({{folder.path()}, "", {}});
   expect_first(report, "calls.not_entered", {2},
                {"rank 2 has not entered all_reduce sum f32[64] (call 5 of group 'world', step 7)", "ranks 0, 1 wait"});
+}
+
+TEST(JobFiles, OurOwnTracesShowWhoWasSlow) {
+  // Oracle: closed form. Rank 1 comes 30 ms after rank 0 to each call, having waited for data for 25 of them.
+  constexpr uint64_t kMs = 1'000'000;
+  Story story;
+  for (int rank = 0; rank < 2; ++rank) {
+    OwnTrace one{str("rank", rank, ".trace"), {}};
+    one.trace.rank = rank;
+    one.trace.host = "n1";
+    one.trace.groups = {"world"};
+    one.trace.group_ranks = {{0, 1}};
+    for (uint64_t call = 1; call <= 30; ++call) {
+      profile::TraceRecord record;
+      record.serial = record.call = call;
+      record.step = static_cast<uint32_t>(call);
+      record.op = 1;
+      record.state = static_cast<uint32_t>(profile::CallState::kFinished);
+      record.queued_ns = record.started_ns = call * 100 * kMs + (rank == 1 ? 40 : 10) * kMs;
+      record.finished_ns = call * 100 * kMs + 50 * kMs;
+      if (rank == 1) one.trace.data_waits.push_back({call * 100 * kMs, call * 100 * kMs + 25 * kMs});
+      one.trace.records.push_back(record);
+    }
+    story.own_traces.push_back(one);
+  }
+  const std::vector<Finding> findings = slow_ranks_of(story);
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_EQ(findings[0].code, "rank.slow");
+  EXPECT_EQ(findings[0].ranks, std::vector<int>{1});
+  EXPECT_EQ(findings[0].cause,
+            "rank 1 (n1) was slow: it came 30 ms later than the others in each of 20 steps (30 % of a step; steps 2 to "
+            "21), 25 ms of it in data loading; it stayed so");
+  ASSERT_EQ(findings[0].evidence.size(), 1U);
+  EXPECT_EQ(findings[0].evidence[0].file, "rank1.trace");
+  // Without its lateness there is nothing to say.
+  for (profile::TraceRecord& record : story.own_traces[1].trace.records) record.started_ns -= 30 * kMs;
+  EXPECT_TRUE(slow_ranks_of(story).empty());
 }
 
 TEST(JobFiles, MemorySnapshotSaysWhoHoldsTheMemory) {

@@ -18,6 +18,7 @@
 namespace trireme::testing {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -208,8 +209,82 @@ TEST_F(FaultInjection, NobodyIsNamedInAHealthyRun) {
     EXPECT_EQ(job.exit_code, 0) << job.err;
     EXPECT_THAT(job.err, Not(HasSubstr("HANG")));
     EXPECT_THAT(job.err, Not(HasSubstr("Waiting")));
+    EXPECT_THAT(job.err, Not(HasSubstr("slow")));
     EXPECT_FALSE(std::filesystem::exists(run_dir() + "/hang.json"));
+    EXPECT_FALSE(std::filesystem::exists(run_dir() + "/slow.json"));
   }
+}
+
+// One rank comes 20 ms later to 50 steps of 500, sleeping in its code or in its data loader: it is named once, nobody else is, with by how much and in
+// what, and so is the end. A sleep may last longer than asked, never shorter.
+TEST_F(FaultInjection, TheSlowRankIsNamedWithByHowMuch) {
+  const std::pair<const char*, const char*> faults[] = {{"slow", "computation or other code of its own"},
+                                                        {"slow_loader", "data loading"}};
+  int culprit = 0;
+  for (const auto& [fault, cause] : faults) {
+    for (const char* pattern : {"collectives", "all_to_all"}) {
+      SCOPED_TRACE(str(fault, " of rank ", culprit, ", ", pattern));
+      Subprocess::Options with = options();
+      with.env["TRIREME_HANG_AFTER_S"] = "0.8";  // it looks for slow ranks as often
+      std::filesystem::remove_all(run_dir());
+      const Finished job = run_program(command({"--nproc-per-node", "3", TRIREME_BIN_DIR "/launch_fault_rank", pattern,
+                                                fault, std::to_string(culprit), "20", "500", "0.02", "50"}),
+                                       with);
+      EXPECT_EQ(job.exit_code, 0) << job.err;
+      EXPECT_THAT(job.err, HasSubstr(str("[launch] SLOW: rank ", culprit, " ("))) << job.err;
+      EXPECT_THAT(job.err, HasSubstr(str("[launch] rank ", culprit, " ("))) << job.err;
+      EXPECT_THAT(job.err, HasSubstr("is no longer slow"));
+      EXPECT_THAT(job.err, Not(HasSubstr("HANG")));
+      const nlohmann::json told = nlohmann::json::parse(read("run/slow.json"), nullptr, false);
+      ASSERT_TRUE(told.is_object());
+      ASSERT_EQ(told["slow"].size(), 2U) << told.dump(1);
+      const nlohmann::json& slow = told["slow"][0];
+      EXPECT_EQ(slow["kind"], "slow");
+      EXPECT_EQ(slow["rank"], culprit);
+      EXPECT_EQ(slow["cause"], cause);
+      EXPECT_EQ(slow["first_step"], 20);
+      EXPECT_EQ(slow["last_step"], 39);
+      // The others may be late to be so late themselves, on a busy machine.
+      EXPECT_GT(slow["late_ms"], 15);
+      EXPECT_GT(slow[fault == faults[0].first ? "compute_ms" : "data_ms"], 15);
+      EXPECT_GT(slow["step_ms"], slow["late_ms"]);
+      EXPECT_EQ(told["slow"][1]["kind"], "over");
+      EXPECT_EQ(told["slow"][1]["rank"], culprit);
+      for (const int rank : {0, 1, 2}) {
+        EXPECT_THAT(read(str("run/logs/rank", rank, ".err")), HasSubstr(str("[launch] SLOW: rank ", culprit)));
+      }
+      // The traces that the job leaves tell the same.
+      const Finished diagnosed = run_program({trireme_binary(), "diagnose", run_dir()}, options());
+      EXPECT_THAT(diagnosed.out, AllOf(HasSubstr(str("rank ", culprit, " (")), HasSubstr(" was slow: it came"),
+                                       HasSubstr(cause), HasSubstr("; later it")))
+          << diagnosed.err;
+      culprit = (culprit + 1) % 3;
+    }
+  }
+}
+
+TEST_F(FaultInjection, RanksThatAreSlowByTurnsAreNotNamed) {
+  Subprocess::Options with = options();
+  with.env["TRIREME_HANG_AFTER_S"] = "0.8";
+  const Finished job = run_program(command({"--nproc-per-node", "3", TRIREME_BIN_DIR "/launch_fault_rank",
+                                            "collectives", "by_turns", "-1", "0", "150", "0.01"}),
+                                   with);
+  EXPECT_EQ(job.exit_code, 0) << job.err;
+  EXPECT_THAT(job.err, Not(HasSubstr("slow")));
+}
+
+TEST_F(FaultInjection, SlowRanksAreNotWatchedForWithZeroAndAWrongValueIsRefused) {
+  Subprocess::Options with = options();
+  with.env["TRIREME_SLOW_AFTER_STEPS"] = "0";
+  const Finished off = run_program(command({"--nproc-per-node", "2", TRIREME_BIN_DIR "/launch_fault_rank",
+                                            "collectives", "slow", "1", "5", "60", "0.01", "40"}),
+                                   with);
+  EXPECT_EQ(off.exit_code, 0) << off.err;
+  EXPECT_THAT(off.err, Not(HasSubstr("slow")));
+  with.env["TRIREME_SLOW_AFTER_STEPS"] = "few";
+  const Finished wrong = run_program(command({"true"}), with);
+  EXPECT_EQ(wrong.exit_code, 2);
+  EXPECT_THAT(wrong.err, HasSubstr("TRIREME_SLOW_AFTER_STEPS is 'few'; 0 (no watch) to 1000000 steps are required."));
 }
 
 // What a rank that waits for another one prints is in every rank's log too; and the report is there while the rank is stopped.

@@ -1,4 +1,4 @@
-// A rank that trains without LibTorch and, in one step, goes wrong in one way: fault_rank PATTERN FAULT CULPRIT STEP NUM_STEPS.
+// A rank that trains without LibTorch and, in one step, goes wrong in one way: fault_rank PATTERN FAULT CULPRIT STEP NUM_STEPS [SECONDS [SLOW_STEPS]].
 // Patterns: collectives (what data-parallel training does), all_to_all, messages (a ring). Faults: see do_fault() and Calls. Before the
 // fault the culprit writes "fault NS", the monotonic time.
 #include <pthread.h>
@@ -28,6 +28,7 @@
 #include "profile/rank_report.h"
 #include "trireme/base/error.h"
 #include "trireme/comm/busy.h"
+#include "trireme/profile/data_wait.h"
 #include "trireme/rendezvous/job_env.h"
 
 namespace {
@@ -214,6 +215,23 @@ void do_fault(const std::string& fault) {
   }
 }
 
+/// Faults that come again in every step: what a rank does in a step before its calls.
+void be_slow(const std::string& fault, double seconds) {
+  if (fault == "slow_loader") {
+    const auto waiting = trireme::profile::data_wait();
+    evaluate(seconds);
+  } else {
+    evaluate(seconds);
+  }
+}
+
+/// Whether this rank is slow in this step: the culprit from `at_step` on, for as many steps; by turns, every rank in every n-th step.
+bool is_slow(const std::string& fault, const Rank& rank, int culprit, int step, int at_step, int num_slow) {
+  if (fault == "by_turns") return step % rank.size() == rank.rank();
+  const bool named = fault == "slow" || fault == "slow_loader";
+  return named && rank.rank() == culprit && step >= at_step && step < at_step + num_slow;
+}
+
 /// The calls of one step; `fault` is empty where this rank does nothing wrong in it.
 void collectives(Rank& rank, const std::string& fault) {
   const DType dtype = fault == "dtype" ? DType::kF64 : DType::kF32;
@@ -254,6 +272,8 @@ int train(const std::vector<std::string>& args) {
   for (int step = 1; step <= num_steps; ++step) {
     rank.step = static_cast<uint32_t>(step);
     load_batch(false);
+    const int num_slow = args.size() > 6 ? std::atoi(args[6].c_str()) : 0;
+    if (is_slow(fault, rank, culprit, step, at_step, num_slow)) be_slow(fault, std::atof(args.at(5).c_str()));
     const bool now = rank.rank() == culprit && step == at_step;
     if (now) do_fault(fault);
     const std::string wrong = now ? fault : "";

@@ -17,6 +17,7 @@
 #include "profile/trace_file.h"
 #include "profile/trace_oracle.h"
 #include "support/temp_dir.h"
+#include "trireme/profile/data_wait.h"
 
 namespace trireme::profile {
 namespace {
@@ -201,6 +202,60 @@ TEST(CollectiveTrace, PointerFileLeadsToTheTraceInMemory) {
   EXPECT_THAT(
       read_collective_trace(dir / "trace").reason(),
       AllOf(HasSubstr(dir / "trace"), HasSubstr(target), HasSubstr(host_name()), HasSubstr("cannot be opened")));
+}
+
+uint64_t monotonic_ns() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1'000'000'000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+TEST(CollectiveTrace, HoldsTheLastWaitsForData) {
+  const TempDir dir;
+  const auto trace = open_collective_trace({.path = dir / "trace0", .capacity = 4});
+  const auto later = open_collective_trace({.capacity = 4});
+  EXPECT_TRUE(trace->snapshot().data_waits.empty());
+  const uint64_t first = monotonic_ns();
+  for (int i = 0; i < 200; ++i) const auto waiting = data_wait();
+  const uint64_t before_last = monotonic_ns();
+  {
+    const auto waiting = data_wait();
+    while (monotonic_ns() < before_last + 1'000'000) continue;
+  }
+  const uint64_t last = monotonic_ns();
+  for (const TraceSnapshot& got :
+       {read_collective_trace(dir / "trace0").value(), trace->snapshot(), later->snapshot()}) {
+    ASSERT_EQ(got.data_waits.size(), 126U);
+    uint64_t end = first;
+    for (const DataWaitSpan& wait : got.data_waits) {
+      EXPECT_LE(end, wait.start_ns);
+      EXPECT_LE(wait.start_ns, wait.end_ns);
+      end = wait.end_ns;
+    }
+    EXPECT_LE(end, last);
+    EXPECT_GE(got.data_waits.back().start_ns, before_last);
+    EXPECT_GE(got.data_waits.back().end_ns - got.data_waits.back().start_ns, 900'000U);
+  }
+  // A wait of which only one half is new is left out.
+  std::fstream file(dir / "trace0", std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(2048 + 16);
+  file.put('x');
+  file.close();
+  EXPECT_EQ(read_collective_trace(dir / "trace0").value().data_waits.size(), 125U);
+}
+
+TEST(CollectiveTrace, RecordsNothingWhileItIsOff) {
+  const auto trace = open_collective_trace({.capacity = 4});
+  const uint64_t before = trace->queued(record_of(1));
+  trace->set_recording(false);
+  trace->finished(before, true);  // a call that it knows still ends
+  run_call(*trace, 2);
+  trace->set_recording(true);
+  run_call(*trace, 3);
+  const TraceSnapshot got = trace->snapshot();
+  EXPECT_THAT(calls_of(got), ElementsAre(1, 3));
+  EXPECT_EQ(got.records[0].state, code(CallState::kFinished));
+  EXPECT_EQ(got.dropped, 0U);
 }
 
 TEST(CollectiveTrace, FullGroupTableIsSaidAndDoesNotHurt) {

@@ -58,7 +58,7 @@ bool is_own_trace(std::string_view head) {
 }
 
 std::string add_own_trace(const std::string& path, const std::string& file, Story& story) {
-  const Result<profile::TraceSnapshot> read = profile::read_collective_trace(path);
+  Result<profile::TraceSnapshot> read = profile::read_collective_trace(path);
   if (!read.ok()) return read.reason();
   const profile::TraceSnapshot& trace = read.value();
   if (trace.rank < 0) return "a collective trace without a rank";
@@ -95,7 +95,9 @@ std::string add_own_trace(const std::string& path, const std::string& file, Stor
   }
   story.ranks_seen.insert(trace.rank);
   story.trails.add(std::move(trail));
-  if (trace.torn > 1) return str(trace.torn, " records are damaged and were left out");
+  const uint64_t torn = trace.torn;
+  if (story.own_traces.size() < Story::kMostOwnTraces) story.own_traces.push_back({file, std::move(read.value())});
+  if (torn > 1) return str(torn, " records are damaged and were left out");
   return {};
 }
 

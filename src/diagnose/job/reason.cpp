@@ -111,6 +111,7 @@ void reason(Story& story, const CompareOptions& given, Report& report) {
   std::vector<Finding> causes = failures_of(story, ends);
   join_memory(causes, story.findings);
   live_findings(story, causes);
+  for (Finding& finding : slow_ranks_of(story)) causes.push_back(std::move(finding));
   for (Finding& finding : story.findings) causes.push_back(std::move(finding));
   story.findings.clear();
 

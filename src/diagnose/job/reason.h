@@ -11,7 +11,7 @@ namespace trireme::diagnose {
 /// those that waited for it) is one finding with the evidence of both; its consequences are not told as causes.
 void reason(Story& story, const CompareOptions& options, Report& report);
 
-// The parts, in reason_ends.cpp and reason_waits.cpp.
+// The parts, in reason_ends.cpp, reason_slow.cpp and reason_waits.cpp.
 
 /// How ranks ended, put together from all that tell of it: one for each rank, or for each process whose rank is not told.
 [[nodiscard]] std::vector<RankEnd> merged_ends(const std::vector<RankEnd>& told);
@@ -21,6 +21,9 @@ void reason(Story& story, const CompareOptions& options, Report& report);
 
 /// Ranks that failed by themselves: killed, crashed, ended with an error.
 [[nodiscard]] std::vector<Finding> failures_of(const Story& story, const std::vector<RankEnd>& ends);
+
+/// Ranks that the others waited for in step after step, from our own traces.
+[[nodiscard]] std::vector<Finding> slow_ranks_of(const Story& story);
 
 /// What logs say of calls: time-outs of watchdogs, ranks that did not come, calls that did not match.
 [[nodiscard]] std::vector<Finding> waits_of(const Story& story, const CompareOptions& options);

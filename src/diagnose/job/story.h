@@ -14,6 +14,7 @@
 #include "diagnose/facts.h"
 #include "diagnose/finding.h"
 #include "diagnose/job/call_trail.h"
+#include "profile/collective_trace.h"
 
 namespace trireme::diagnose {
 
@@ -89,6 +90,12 @@ struct LastWords {
   Evidence evidence{};
 };
 
+/// A collective trace of ours, whole: its times tell who is slow.
+struct OwnTrace {
+  std::string file{};
+  profile::TraceSnapshot trace{};
+};
+
 /// Purpose  Everything of one job that was read. Bounded: each list keeps what came first, and the sets of ranks are complete.
 struct Story {
   std::optional<int> world_size{};  ///< how many ranks there are, as told by the user or by a file
@@ -103,10 +110,12 @@ struct Story {
   std::vector<Finding> findings{};  ///< that need no reasoning: what a line says in so many words
   std::vector<MemoryAsk> memory{};  ///< of each out-of-memory message
   TrailBook trails{};
-  std::map<int, Evidence> stopped{};  ///< live ranks in state T
-  std::map<int, Evidence> gone{};     ///< ranks of a live job without a process
+  std::vector<OwnTrace> own_traces{};  ///< of at most kMostOwnTraces ranks; half a MiB each
+  std::map<int, Evidence> stopped{};   ///< live ranks in state T
+  std::map<int, Evidence> gone{};      ///< ranks of a live job without a process
 
   static constexpr size_t kMost = 5000;
+  static constexpr size_t kMostOwnTraces = 512;
   template <typename T>
   static void keep(std::vector<T>& list, T value) {
     if (list.size() < kMost) list.push_back(std::move(value));
