@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
+#include <iterator>
 #include <map>
 #include <mutex>
 #include <new>
@@ -263,17 +264,20 @@ struct MemoryTracker::Impl {
   at::CallbackHandle callback = 0;
 
   [[nodiscard]] std::vector<State> optimizer_state() {
-    std::unordered_map<const void*, const Parameter*> by_tensor;
-    for (const Parameter& parameter : parameters) by_tensor.emplace(parameter.tensor.unsafeGetTensorImpl(), &parameter);
-    std::vector<State> all;
+    std::unordered_map<const void*, size_t> by_tensor;
+    for (size_t i = 0; i < parameters.size(); ++i) by_tensor.emplace(parameters[i].tensor.unsafeGetTensorImpl(), i);
+    std::map<size_t, std::vector<State>> by_parameter;  // in the model's order; the optimizers' is a hash table's
     for (const torch::optim::Optimizer* optimizer : optimizers) {
       for (OptimizerTensor& state : optimizer_tensors(*optimizer)) {
         const auto known = by_tensor.find(state.parameter);
-        const bool named = known != by_tensor.end();
-        all.push_back({(named ? known->second->name : "(unnamed)") + "." + state.name, state.tensor,
-                       named ? known->second->module : 0});
+        const size_t at = known == by_tensor.end() ? parameters.size() : known->second;
+        const bool named = at < parameters.size();
+        by_parameter[at].push_back({(named ? parameters[at].name : "(unnamed)") + "." + state.name, state.tensor,
+                                    named ? parameters[at].module : 0});
       }
     }
+    std::vector<State> all;
+    for (auto& [at, found] : by_parameter) std::move(found.begin(), found.end(), std::back_inserter(all));
     for (const auto& named : states) {
       for (auto& [name, tensor] : named()) {
         if (tensor.defined()) all.push_back({name, tensor, blocks.table.module_index(module_of(name))});
@@ -394,7 +398,7 @@ std::vector<TensorRow> MemoryTracker::tensors() {
     row.name = name;
     row.category = category;
     row.shape = tensor.sizes().vec();
-    row.dtype = c10::toString(tensor.scalar_type());
+    row.dtype = c10::getDtypeNames(tensor.scalar_type()).first;
     row.device = tensor.device().str();
     if (tensor.has_storage()) {
       const auto [first, is_new] = seen.emplace(tensor.storage().unsafeGetStorageImpl(), name);

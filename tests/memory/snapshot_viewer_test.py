@@ -1,5 +1,5 @@
 """Oracle: PyTorch's own memory viewer of the same wheel, whose accounting checks itself, and `trireme diagnose`; the sizes are what the program
-that wrote the snapshot kept. Usage: snapshot_viewer_test.py PYTHON SNAPSHOT_TOOL TRIREME"""
+that wrote the snapshot kept. Usage: snapshot_viewer_test.py PYTHON MEMORY_TOOL TRIREME"""
 import importlib.util
 import json
 import pathlib
@@ -38,7 +38,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         file = folder / "rank0.pickle"
-        blocks, size, events = map(int, subprocess.run([TOOL, file], check=True, capture_output=True, text=True).stdout.split())
+        blocks, size, events = map(int, subprocess.run([TOOL, "snapshot", file], check=True, capture_output=True, text=True).stdout.split())
         data = pickle.loads(file.read_bytes())
 
         # Who holds it: the flame graph's lines are "stack bytes".
@@ -77,7 +77,7 @@ def main():
         assert f"in {blocks} blocks from" in finding["advice"] and "keeps_a_tensor()" in finding["advice"], finding
 
         # The allocator refuses 128 TiB: the snapshot is there by itself and says so.
-        subprocess.run([TOOL, folder / "oom.pickle", "oom"], check=True, capture_output=True)
+        subprocess.run([TOOL, "out-of-memory", folder / "oom.pickle"], check=True, capture_output=True)
         finding = diagnose(folder / "oom.pickle")[0]
         assert finding["cause"].startswith("the host ran out of memory: 128"), finding
         assert "keeps_a_tensor()" in finding["advice"], finding

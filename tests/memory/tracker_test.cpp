@@ -70,6 +70,15 @@ TEST(MemoryTracker, CountsATrainingStepOfAnMlp) {
   EXPECT_EQ(report.current.total(), 4 * kModel + kInput);
   // The update's temporaries (a square root, a quotient) are other, and the state never was.
   EXPECT_LT(report.peak[Category::kOther], kInput + 2 * kFloat * kI * kH + 4096);
+  const std::vector<TensorRow> rows = tracker.tensors();
+  ASSERT_EQ(rows.size(), 16U);  // 4 parameters, their gradients, and two of Adam's for each
+  EXPECT_EQ(rows[4].name, "0.weight.grad");
+  EXPECT_EQ(rows[8].name, "0.weight.exp_avg");
+  EXPECT_EQ(rows[15].name, "2.bias.exp_avg_sq");
+  EXPECT_EQ(rows[15].dtype, "float32");
+  int64_t sum = 0;
+  for (const TensorRow& row : rows) sum += row.bytes;
+  EXPECT_EQ(sum, 4 * kModel);
   adam.zero_grad();
   tracker.end_step();
   report = tracker.report();
