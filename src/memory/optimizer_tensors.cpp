@@ -27,8 +27,8 @@ Tensors tensors_of(const torch::optim::OptimizerParamState& state) {
     for (const at::Tensor& tensor : lbfgs->old_dirs()) all.emplace_back("old_dirs", tensor);
     for (const at::Tensor& tensor : lbfgs->old_stps()) all.emplace_back("old_stps", tensor);
     for (const at::Tensor& tensor : lbfgs->ro()) all.emplace_back("ro", tensor);
-    if (lbfgs->al()) {
-      for (const at::Tensor& tensor : *lbfgs->al()) all.emplace_back("al", tensor);
+    if (const auto& al = lbfgs->al()) {
+      for (const at::Tensor& tensor : *al) all.emplace_back("al", tensor);
     }
     return all;
   }

@@ -146,13 +146,12 @@ class InputJudge {
 
   void look_at(const at::Tensor& tensor) {
     if (!tensor.defined()) return;
-    const std::optional<BlockLabel> label =
-        tensor.has_storage() ? blocks_.table.label_of(base_of(tensor)) : std::nullopt;
-    const Category category = label ? label->category : Category::kOther;
-    switch (category) {
+    BlockLabel label;
+    if (tensor.has_storage()) label = blocks_.table.label_of(base_of(tensor)).value_or(label);
+    switch (label.category) {
       case Category::kParameters:
         parameter_ = true;
-        if (module_ == 0) module_ = label->module;
+        if (module_ == 0) module_ = label.module;
         break;
       case Category::kGradients:
       case Category::kOptimizerState:
@@ -160,7 +159,7 @@ class InputJudge {
         break;
       case Category::kActivations:
         activation_ = true;
-        if (input_module_ == 0) input_module_ = label->module;
+        if (input_module_ == 0) input_module_ = label.module;
         break;
       case Category::kCommunication:
       case Category::kOther:

@@ -14,6 +14,8 @@ namespace trireme::diagnose {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
+using testing::StartsWith;
 using namespace std::string_literals;
 
 // Oracle: std::string_view::find on the same texts.
@@ -184,6 +186,28 @@ TEST(JobFiles, MemorySnapshotSaysWhoHoldsTheMemory) {
                {"device 0 ran out of memory: 300 bytes were asked for, 50 bytes were free"});
   EXPECT_THAT(report.findings[0].advice, HasSubstr("600 bytes in 1 blocks from train.py:9 in step"));
   EXPECT_NE(find(report, "memory.snapshot"), nullptr);
+}
+
+// Ours are of CPU tensors, from C++ programs: templates of libraries in the user's program are nobody's line, and frames have no line number.
+TEST(JobFiles, OfCpuSnapshotsTheUsersOwnFrameIsNamed) {
+  const std::string snapshot = R"x({"segments": [{"device": 0, "total_size": 1000, "blocks": [
+    {"size": 1000, "state": "active_allocated", "frames": [
+      {"name": "at::empty()", "filename": "/t/torch/lib/libtorch_cpu.so+0x10", "line": 0},
+      {"name": "void torch::nn::f<at::Tensor, g(int)>(at::Tensor&&)", "filename": "/home/u/prog+0x20", "line": 0},
+      {"name": "at::Tensor Net::forward<int>(at::Tensor)", "filename": "/home/u/prog+0x30", "line": 0}]}]}],
+    "device_traces": [[{"action": "oom", "size": 5000, "device_free": 3000, "frames": []}]],
+    "trireme": {"device": "cpu", "recorded_events": 12, "dropped_events": 11}})x";
+  const Report report = diagnosed({{"snapshot.json", snapshot}});
+  const Finding* held = find(report, "memory.snapshot");
+  ASSERT_NE(held, nullptr);
+  EXPECT_THAT(held->cause, StartsWith("CPU tensors: "));
+  EXPECT_THAT(held->advice,
+              HasSubstr("in 1 blocks from /home/u/prog+0x30 in at::Tensor Net::forward<int>(at::Tensor)"));
+  EXPECT_THAT(held->advice, HasSubstr("The 11 oldest events were dropped."));
+  const Finding* oom = find(report, "memory.snapshot_oom");
+  ASSERT_NE(oom, nullptr);
+  EXPECT_THAT(oom->cause, StartsWith("the host ran out of memory: "));
+  EXPECT_THAT(oom->cause, Not(HasSubstr("on the card")));
 }
 
 TEST(FlightRecorder, RanksOfNamesAndKindsOfOperations) {

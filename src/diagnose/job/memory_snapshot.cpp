@@ -1,6 +1,7 @@
 #include "diagnose/job/memory_snapshot.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/str.h"
 #include "diagnose/excerpt.h"
@@ -23,14 +24,22 @@ int64_t bytes(const Value& dict, std::string_view key) {
   return std::clamp<int64_t>(integer(dict, key), 0, kMost);
 }
 
-/// A template of a library that was compiled into the user's program. Its return type may stand before it.
-bool is_library_name(std::string_view name) {
-  name = name.substr(0, name.find('('));
-  name.remove_prefix(std::min(name.size(), name.find('<') == std::string_view::npos ? name.rfind(' ') + 1 : 0));
-  for (const std::string_view space : {"at::", "torch::", "c10::", "c10d::", "std::", "__gnu_cxx::", "trireme::"}) {
-    if (name.starts_with(space)) return true;
+/// A template of a library that was compiled into the user's program. A return type may stand before the name.
+bool is_library_name(std::string_view function) {
+  int depth = 0;
+  size_t begin = 0;
+  for (size_t i = 0; i < function.size(); ++i) {
+    const char c = function[i];
+    if (c == '<') ++depth;
+    if (c == '>' && depth > 0) --depth;
+    if (depth == 0 && c == '(') break;
+    if (depth == 0 && c == ' ') begin = i + 1;
   }
-  return false;
+  function.remove_prefix(begin);
+  constexpr std::array<std::string_view, 7> kSpaces = {
+      "at::", "torch::", "c10::", "c10d::", "std::", "__gnu_cxx::", "trireme::"};
+  return std::any_of(kSpaces.begin(), kSpaces.end(),
+                     [function](std::string_view space) { return function.starts_with(space); });
 }
 
 /// The innermost frame that is neither in torch nor in C++'s libraries: "train.py:41 in step".
