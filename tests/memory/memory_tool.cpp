@@ -2,6 +2,7 @@
 // Usage: memory_tool snapshot FILE | out-of-memory FILE | report | too-much
 #include <torch/torch.h>
 
+#include <cinttypes>
 #include <cstdio>
 #include <functional>
 #include <string>
@@ -42,8 +43,7 @@ int snapshot(const std::string& file) {
   Training training;
   training.steps();
   const auto stats = trireme::memory::dump_memory_snapshot(file);
-  std::printf("%lld %lld %llu\n", static_cast<long long>(kKept), static_cast<long long>(kKept * kFloats * 4),
-              static_cast<unsigned long long>(stats.events));
+  std::printf("%" PRId64 " %" PRId64 " %" PRIu64 "\n", kKept, kKept * kFloats * int64_t{sizeof(float)}, stats.events);
   return 0;
 }
 

@@ -66,7 +66,7 @@ TEST_P(DdpProcesses, ThreeStepsEqualOneProcess) {
   RankProcesses ranks(size, [size](int rank, rendezvous::Store& store, const auto&) {
     const Group world = make_world(store, rank, size);
     Sequential single = make_model(1);
-    DistributedDataParallel<Sequential> ddp(world, make_model(static_cast<uint64_t>(1 + rank)));
+    DistributedDataParallel<Sequential> ddp(world, make_model(uint64_t{1} + static_cast<uint64_t>(rank)));
     torch::optim::SGD single_optimizer(single->parameters(), 0.1);
     torch::optim::SGD optimizer(ddp.parameters(), 0.1);
     for (int step = 0; step < 3; ++step) {
