@@ -14,7 +14,7 @@ _trireme() {
     --slow-link --compare --compare-links --compare-topologies --svg --trace --csv --width --json --model --cluster --global-batch
     --seq-len --micro-batch --zero --precision --software --like --help"
   local doctor_flags="--from --hostfile --host-limit --links --ranks --json --help"
-  local bench_flags="--ranks --json --repetitions --op --bytes --model --gradients --set --batch --help"
+  local bench_flags="--ranks --json --repetitions --op --bytes --model --gradients --set --batch --leak-watch --help"
   local trace_flags="--json --html --steps --peak-tflops --output --limit-mb --format --gzip --help"
   COMPREPLY=()
   if ((COMP_CWORD == 1)); then
@@ -106,7 +106,7 @@ _trireme() {
       ;;
     bench)
       if ((COMP_CWORD == 2)); then
-        mapfile -t COMPREPLY < <(compgen -W "comm ddp launch" -- "$current")
+        mapfile -t COMPREPLY < <(compgen -W "comm ddp overhead launch" -- "$current")
         return
       fi
       case $previous in

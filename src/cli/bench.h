@@ -50,6 +50,28 @@ struct DdpRow {
 void check_ddp_bench(const DdpBenchOptions& options);
 [[nodiscard]] std::vector<DdpRow> bench_ddp(const DdpBenchOptions& options);
 
+/// What recording costs a step: on and off by turns, in the same processes.
+struct OverheadOptions {
+  std::vector<std::string> models;  ///< empty: the three MLPs
+  int repetitions = 0;              ///< pairs of steps; 0: 4000 of the smallest model, 600 of the others
+  int64_t batch = 32;               ///< per rank
+  bool leak_watch = false;          ///< of the leak watch, which is off by default, instead of what is on by default
+};
+struct OverheadRow {
+  std::string what;  ///< "collective trace", "leak watch"
+  std::string model;
+  int ranks = 0;
+  int repetitions = 0;
+  double on_ms = 0, off_ms = 0;  ///< medians
+  double difference_us = 0;      ///< mean of the pairs' differences without the largest and the smallest tenth
+  double upper_us = 0;           ///< its upper 95 % bound, by resampling the pairs
+  double overhead = 0;           ///< difference / off
+  double overhead_upper = 0;
+  double watch_share = 0;  ///< of one core, used by the launcher's watch meanwhile; below 0: not known
+  int64_t num_calls = 0;   ///< that a step records
+};
+[[nodiscard]] std::vector<OverheadRow> bench_overhead(const OverheadOptions& options);
+
 struct LaunchRow {
   std::string what;
   int ranks = 0;

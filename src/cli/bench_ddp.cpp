@@ -1,37 +1,11 @@
-#include <torch/torch.h>
-
 #include <algorithm>
-#include <chrono>
 
 #include "base/str.h"
 #include "cli/bench.h"
-#include "trireme/trireme.h"
+#include "cli/bench_models.h"
 
 namespace trireme::bench {
 namespace {
-
-using Clock = std::chrono::steady_clock;
-using torch::nn::Linear;
-using torch::nn::ReLU;
-using torch::nn::Sequential;
-
-Sequential make_tiny() { return Sequential(Linear(784, 256), ReLU(), Linear(256, 10)); }
-Sequential make_wide() { return Sequential(Linear(784, 2048), ReLU(), Linear(2048, 2048), ReLU(), Linear(2048, 10)); }
-Sequential make_deep() {
-  Sequential model(Linear(784, 128));
-  for (int i = 0; i < 60; ++i) {
-    model->push_back(Linear(128, 128));
-    model->push_back(ReLU());
-  }
-  model->push_back(Linear(128, 10));
-  return model;
-}
-
-struct Entry {
-  const char* name;
-  Sequential (*make)();
-};
-constexpr Entry kEntries[] = {{"784-256-10", make_tiny}, {"784-2048-2048-10", make_wide}, {"784-60x128-10", make_deep}};
 
 const char* name_of(parallel::GradientMode mode) {
   switch (mode) {
@@ -43,20 +17,6 @@ const char* name_of(parallel::GradientMode mode) {
       return "arena";
   }
   return "?";
-}
-
-struct Batch {
-  at::Tensor x, y;
-};
-
-template <typename Forward>
-double step_ms(const Group& world, torch::optim::SGD& optimizer, const Batch& batch, Forward&& forward) {
-  comm::barrier(world);
-  const auto start = Clock::now();
-  optimizer.zero_grad();
-  torch::cross_entropy_loss(forward(batch.x), batch.y).backward();
-  optimizer.step();
-  return std::chrono::duration<double, std::milli>(Clock::now() - start).count();
 }
 
 struct Quantiles {
@@ -87,8 +47,7 @@ DdpRow measure(const Group& world, const Entry& entry, const DdpBenchOptions& op
   DistributedDataParallel<Sequential> ddp(world, entry.make(), ddp_options);
   torch::optim::SGD plain_optimizer(plain->parameters(), 0.01);
   torch::optim::SGD ddp_optimizer(ddp.parameters(), 0.01);
-  torch::manual_seed(100 + static_cast<uint64_t>(world.rank()));
-  const Batch batch{torch::randn({options.batch, 784}), torch::randint(0, 10, {options.batch})};
+  const Batch batch = make_batch(world, options.batch);
 
   DdpRow row;
   row.repetitions = options.repetitions > 0 ? options.repetitions : 40;
@@ -130,10 +89,7 @@ std::vector<DdpRow> bench_ddp(const DdpBenchOptions& options) {
   const Group world = init();
   std::vector<DdpRow> rows;
   for (const Entry& entry : kEntries) {
-    if (!options.models.empty() &&
-        std::find(options.models.begin(), options.models.end(), entry.name) == options.models.end()) {
-      continue;
-    }
+    if (!is_wanted(entry, options.models)) continue;
     DdpRow row = measure(world, entry, options);
     if (world.rank() == 0) rows.push_back(std::move(row));
   }

@@ -1,4 +1,4 @@
-// trireme-bench: `trireme bench comm|ddp|launch`. Started alone it starts its own ranks.
+// trireme-bench: `trireme bench comm|ddp|overhead|launch`. Started alone it starts its own ranks.
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -35,6 +35,7 @@ struct Flags {
   int repetitions = 0;
   CommOptions comm;
   DdpBenchOptions ddp;
+  OverheadOptions overhead;
 };
 
 std::string human(int64_t bytes) {
@@ -96,6 +97,33 @@ json print(const std::vector<DdpRow>& rows, FILE* table) {
                    {"gradient_bytes", row.gradient_bytes},
                    {"bytes_touched", row.bytes_touched},
                    {"num_buckets", row.num_buckets}});
+  }
+  return out;
+}
+
+json print(const std::vector<OverheadRow>& rows, FILE* table) {
+  json out = json::array();
+  if (!rows.empty()) {
+    std::fprintf(table, "%-17s %-18s %5s %6s %8s %8s %10s %10s %8s %8s %10s %6s\n", "what", "model", "ranks", "pairs",
+                 "on ms", "off ms", "diff us", "95 % us", "diff %", "95 % %", "watch %", "calls");
+  }
+  for (const OverheadRow& row : rows) {
+    std::fprintf(table, "%-17s %-18s %5d %6d %8.3f %8.3f %10.2f %10.2f %8.3f %8.3f %10.3f %6lld\n", row.what.c_str(),
+                 row.model.c_str(), row.ranks, row.repetitions, row.on_ms, row.off_ms, row.difference_us, row.upper_us,
+                 100 * row.overhead, 100 * row.overhead_upper, 100 * row.watch_share,
+                 static_cast<long long>(row.num_calls));
+    out.push_back({{"what", row.what},
+                   {"model", row.model},
+                   {"ranks", row.ranks},
+                   {"repetitions", row.repetitions},
+                   {"on_ms", row.on_ms},
+                   {"off_ms", row.off_ms},
+                   {"difference_us", row.difference_us},
+                   {"upper_us", row.upper_us},
+                   {"overhead", row.overhead},
+                   {"overhead_upper", row.overhead_upper},
+                   {"watch_share", row.watch_share >= 0 ? json(row.watch_share) : json()},
+                   {"calls", row.num_calls}});
   }
   return out;
 }
@@ -180,6 +208,14 @@ int run(int argc, char** argv) {
   ddp->add_option("--gradients", flags.ddp.gradients, "staged, bucket_view or arena; default arena");
   ddp->add_option("--set", flags.ddp.overrides, "NAME=VALUE of another DDP option, such as bucket_bytes=1048576");
   ddp->add_option("--batch", flags.ddp.batch, "samples per rank; default 32")->check(cli::whole_number(1, 1 << 20));
+  CLI::App* overhead =
+      app.add_subcommand("overhead", "what the diagnosis that is on by default costs a step: on and off by turns");
+  common(overhead);
+  overhead->add_option("--model", flags.overhead.models, "784-256-10, 784-2048-2048-10, 784-60x128-10; default all")
+      ->delimiter(',');
+  overhead->add_option("--batch", flags.overhead.batch, "samples per rank; default 32")
+      ->check(cli::whole_number(1, 1 << 20));
+  overhead->add_flag("--leak-watch", flags.overhead.leak_watch, "of the leak watch instead, which is off by default");
   CLI::App* launch = app.add_subcommand("launch", "start-up: trireme --help, run true, a two-rank hello");
   common(launch);
   app.add_subcommand("hello")->group("");  // what `launch` starts
@@ -198,7 +234,9 @@ int run(int argc, char** argv) {
   if (launch->parsed()) return report(print(bench_launch(flags.ranks, flags.repetitions), table), flags.json_file);
 
   require_known("operation", flags.comm.ops, comm_ops());
-  require_known("model", flags.ddp.models, {"784-256-10", "784-2048-2048-10", "784-60x128-10"});
+  for (const auto* models : {&flags.ddp.models, &flags.overhead.models}) {
+    require_known("model", *models, {"784-256-10", "784-2048-2048-10", "784-60x128-10"});
+  }
   check_ddp_bench(flags.ddp);
   launch::JobSpec self;
   self.num_ranks = flags.ranks;
@@ -218,8 +256,9 @@ int run(int argc, char** argv) {
     if (job->exit_code == 0) std::filesystem::remove_all(self.run_dir, ignored);
     return job->exit_code;
   }
-  flags.comm.repetitions = flags.ddp.repetitions = flags.repetitions;
+  flags.comm.repetitions = flags.ddp.repetitions = flags.overhead.repetitions = flags.repetitions;
   if (comm->parsed()) return report(print(bench_comm(flags.comm), table), flags.json_file);
+  if (overhead->parsed()) return report(print(bench_overhead(flags.overhead), table), flags.json_file);
   return report(print(bench_ddp(flags.ddp), table), flags.json_file);
 }
 

@@ -46,6 +46,12 @@ for mode in ("arena", "staged", "bucket_view"):
     assert row["bytes_touched"] == row["gradient_bytes"] * (2 if mode == "arena" else 5), row
     assert row["step_ms"] > 0 and row["local_ms"] > 0, row
 
+for flags, what in [([], "collective trace"), (["--leak-watch"], "leak watch")]:
+    (row,) = bench("overhead", "--model", "784-256-10", "--repetitions", "20", *flags)
+    assert (row["what"], row["model"], row["ranks"], row["repetitions"]) == (what, "784-256-10", 2, 20), row
+    assert row["on_ms"] > 0 and row["off_ms"] > 0 and row["upper_us"] >= row["difference_us"] and row["calls"] > 0, row
+    assert abs(row["overhead"] - row["difference_us"] / row["off_ms"] / 1e3) < 1e-12, row
+
 launch = {row["what"]: row for row in bench("launch", "--repetitions", "1")}
 assert launch.keys() == {"trireme --help", "run true", "hello"} and all(row["median_ms"] > 0 for row in launch.values()), launch
 
@@ -57,8 +63,8 @@ assert "memcpy" in done.stderr, done
 
 # Each mistake is told once, before there are ranks and folders, in the form of docs/errors.md.
 for words, said in [
-    ([], "[bench] one of comm, ddp, launch is required behind 'trireme bench'."),
-    (["frob"], "[bench] there is no 'trireme bench frob'. One of comm, ddp, launch is required."),
+    ([], "[bench] one of comm, ddp, overhead, launch is required behind 'trireme bench'."),
+    (["frob"], "[bench] there is no 'trireme bench frob'. One of comm, ddp, overhead, launch is required."),
     (["comm", "--batch", "3"], "[bench.comm] unknown flag '--batch'"),
     (["comm", "--bytes", "x"], "[bench.comm] --bytes is 'x'; a whole number from 4 to 17,179,869,184 is required."),
     (["ddp", "--set", "foo=1"], "foo"),
