@@ -104,6 +104,9 @@ struct BusyState {
   int64_t since_ns = 0;  ///< CLOCK_MONOTONIC
 };
 
+/// How many waits for data a trace keeps.
+inline constexpr size_t kKeptDataWaits = 126;
+
 /// Time in which the rank waited for its next batch (trireme/profile/data_wait.h). CLOCK_MONOTONIC.
 struct DataWaitSpan {
   uint64_t start_ns = 0;

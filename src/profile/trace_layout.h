@@ -60,9 +60,9 @@ struct DataWait {
   uint64_t word;      ///< duration in ns above 24 bits of a check of both
 };
 struct DataWaits {
-  uint64_t count;  ///< ever; number n is at (n - 1) % 126
+  uint64_t count;  ///< ever; number n is at (n - 1) % kKeptDataWaits
   uint64_t unused;
-  std::array<DataWait, 126> waits;
+  std::array<DataWait, kKeptDataWaits> waits;
 };
 static_assert(kDataWaitsOffset % 8 == 0 && kDataWaitsOffset + sizeof(DataWaits) <= kTableOffset);
 inline constexpr uint64_t kMostDataWait_ns = (uint64_t{1} << 40) - 1;

@@ -130,6 +130,10 @@ void add_data_waits(const profile::TraceSnapshot& snapshot, Timeline& timeline) 
   if (snapshot.data_waits.empty()) return;
   const int64_t base = wall_minus_monotonic(snapshot);
   timeline.names.emplace_back("data wait");
+  if (snapshot.data_waits.size() == profile::kKeptDataWaits) {
+    timeline.notices.push_back(str("holds the last ", profile::kKeptDataWaits,
+                                   " waits for data; in the steps before them they count as between collectives"));
+  }
   timeline.lanes.push_back({std::to_string(snapshot.pid), "1", "data", false});
   for (const profile::DataWaitSpan& wait : snapshot.data_waits) {
     if (wait.end_ns > static_cast<uint64_t>(kLatest)) continue;

@@ -51,6 +51,9 @@ void fill_ranks(const std::vector<Timeline>& timelines, const Shares& shares, co
   report.step_ms = median(all_steps);
 }
 
+/// A share that is larger by less than this part of the lateness is no cause of it.
+constexpr double kExplains = 0.25;
+
 /// What a rank does more of than the middle one of the others, while those wait for it.
 std::string cause_of(size_t late, const TraceReport& report) {
   const std::pair<Share, const char*> causes[] = {
@@ -60,9 +63,9 @@ std::string cause_of(size_t late, const TraceReport& report) {
       {Share::kGap, report.communication_only ? "what it does between collectives"
                     : report.on_device        ? "its launch gaps"
                                               : "code that is not traced"}};
-  double most = 0;
-  std::string cause;
   const RankReport& own = report.ranks[late];
+  double most = own.late_ms * kExplains;
+  std::string cause;
   for (const auto& [share, text] : causes) {
     const auto s = static_cast<size_t>(share);
     std::vector<double> others;
