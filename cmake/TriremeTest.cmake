@@ -43,11 +43,11 @@ function(trireme_add_test)
   endif()
   set(_environment "")
   if(ARG_TIER STREQUAL "soak")
-    gtest_discover_tests(${ARG_NAME} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 TEST_PREFIX sample. TEST_LIST ${ARG_NAME}_SAMPLES
+    gtest_discover_tests(${ARG_NAME} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES TEST_PREFIX sample. TEST_LIST ${ARG_NAME}_SAMPLES
       PROPERTIES LABELS procs TIMEOUT ${TRIREME_LIMIT_procs} PROCESSORS ${_processors})
     set(_environment ENVIRONMENT TRIREME_SOAK=full)
   endif()
-  gtest_discover_tests(${ARG_NAME} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60
+  gtest_discover_tests(${ARG_NAME} DISCOVERY_MODE PRE_TEST DISCOVERY_TIMEOUT 60 NO_PRETTY_VALUES
     PROPERTIES LABELS ${ARG_TIER} TIMEOUT ${TRIREME_LIMIT_${ARG_TIER}} PROCESSORS ${_processors} ${_environment})
 endfunction()
 

@@ -51,7 +51,7 @@ std::string Machine::run() {
     document_.root_ = pop();
     document_.bytes_read_ = at_;
   } catch (const Wrong& wrong) {
-    return str("byte ", opcode_at_, ": ", wrong.words);
+    return str("byte ", opcode_at_, ": ", wrong.what());
   }
   return {};
 }

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <charconv>
+#include <stdexcept>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,10 +24,10 @@ class Machine {
   std::string run();
 
  private:
-  struct Wrong {
-    std::string words;
+  class Wrong : public std::runtime_error {
+    using std::runtime_error::runtime_error;
   };
-  [[noreturn]] static void fail(std::string words) { throw Wrong{std::move(words)}; }
+  [[noreturn]] static void fail(const std::string& words) { throw Wrong(words); }
 
   // --- bytes
   std::string_view take(uint64_t count) {

@@ -130,7 +130,7 @@ std::string make_header(std::span<const TensorBytes> tensors, const std::map<std
       json += str(between, json_quote(key), ":", json_quote(value));
       between = ",";
     }
-    json += "}";
+    json += '}';
   }
   std::set<std::string_view> names;
   uint64_t offset = 0;

@@ -34,7 +34,7 @@ int cmd_plan(const std::vector<std::string>& args) {
     if (args.empty()) return exit_code(ErrorKind::kConfig);
     return cmd_plan_search(args);
   }
-  if (name.starts_with("-")) return cmd_plan_search(args);
+  if (name.starts_with('-')) return cmd_plan_search(args);
   std::vector<std::string> known;
   for (const Command& part : kParts) known.emplace_back(part.name);
   const std::string hint = did_you_mean(name, known);

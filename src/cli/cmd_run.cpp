@@ -39,9 +39,9 @@ void print_text(const std::vector<launch::PlannedRank>& ranks) {
     for (const auto& [name, value] : rank.env) {
       if (!value.empty() && !common(name, value)) text += str("  ", name, "=", shell_word(value), "\n");
     }
-    text += " ";
+    text += ' ';
     for (const std::string& word : rank.command) text += " " + shell_word(word);
-    text += "\n";
+    text += '\n';
   }
   std::fputs(text.c_str(), stdout);
 }

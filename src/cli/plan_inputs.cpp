@@ -118,8 +118,8 @@ std::string describe(const PlanInputs& inputs) {
   std::string hosts = str(cluster.hosts, " x ", cluster.devices_per_host, " x ", inputs.machine.device.name);
   for (size_t i = 0; i < inputs.kinds.size(); ++i) {
     const plan::ClusterDesc& kind = inputs.kinds[i].machine.cluster;
-    hosts = str(i > 0 ? hosts + " and " : "", kind.hosts, " x ", kind.devices_per_host, " x ", kind.device, " (kind ",
-                i + 1, ")");
+    hosts = i > 0 ? std::move(hosts) + " and " : std::string();
+    hosts += str(kind.hosts, " x ", kind.devices_per_host, " x ", kind.device, " (kind ", i + 1, ")");
   }
   return str(inputs.model.name, " (", count_text(static_cast<double>(total_parameters(inputs.model))), " parameters, ",
              inputs.model.num_layers(), " layers) on ", hosts, ", global batch ", inputs.training.global_batch, " x ",

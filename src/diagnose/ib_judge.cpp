@@ -89,8 +89,8 @@ void slow(const PortDetail& detail, Report& report) {
 void uneven(const std::vector<PortDetail>& ports, Report& report) {
   std::map<double, std::vector<const PortDetail*>> by_rate;
   for (const PortDetail& detail : ports) {
-    if (detail.port.usable == true && detail.port.rate_gbps && is_ib(detail))
-      by_rate[*detail.port.rate_gbps].push_back(&detail);
+    if (detail.port.usable != true || !is_ib(detail)) continue;
+    if (const std::optional<double> rate_gbps = detail.port.rate_gbps) by_rate[*rate_gbps].push_back(&detail);
   }
   if (by_rate.size() < 2) return;
   const auto& [rate, slower] = *by_rate.begin();

@@ -106,7 +106,7 @@ class NvidiaSmiReader : public LineReader {
     refusal(line.text);
     version(line.text);
     link(line.text);
-    if (has(line.text, "ERR!") && line.text.starts_with("|")) broken_row();
+    if (has(line.text, "ERR!") && line.text.starts_with('|')) broken_row();
   }
 
   void finish(Report& report) override {
@@ -156,7 +156,7 @@ class NvidiaSmiReader : public LineReader {
       auto rest = after(text, marker);
       if (!rest) return;
       std::string_view value = trimmed(*rest);
-      if (value.starts_with(":")) value = trimmed(value.substr(1));
+      if (value.starts_with(':')) value = trimmed(value.substr(1));
       value = until(value, " |");
       if (!value.empty() && value.size() < 32 && value.front() >= '0' && value.front() <= '9' && into.empty())
         into = std::string(value);

@@ -121,7 +121,7 @@ std::string to_text(const Report& report, const TextOptions& options) {
   std::string out;
   if (options.table) out += table(report, options);
   for (const Finding& finding : report.findings) {
-    if (!out.empty()) out += "\n";
+    if (!out.empty()) out += '\n';
     out += finding_text(finding, options);
   }
   if (report.findings.empty() && !options.nothing.empty()) out += (out.empty() ? "" : "\n") + options.nothing + "\n";

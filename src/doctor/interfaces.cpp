@@ -39,9 +39,9 @@ std::vector<std::string> split_commas(const std::string& text) {
 /// NCCL's and Gloo's words for interfaces: prefixes, "^" for all but these, "=" for whole names.
 bool matches(const std::string& name, const std::string& list) {
   std::string rest = list;
-  const bool not_these = rest.starts_with("^");
+  const bool not_these = rest.starts_with('^');
   if (not_these) rest.erase(0, 1);
-  const bool whole = rest.starts_with("=");
+  const bool whole = rest.starts_with('=');
   if (whole) rest.erase(0, 1);
   const std::vector<std::string> parts = split_commas(rest);
   const bool found = std::any_of(parts.begin(), parts.end(), [&](const std::string& part) {

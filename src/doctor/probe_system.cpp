@@ -118,7 +118,7 @@ void probe_kernel_log(const Place& /*place*/, Report& report) {
     finding.confidence = finding.confidence >= 0.9 ? 0.6 : 0.5;
     // Levels such as "<4>" are for dmesg to translate; the numbers of lines mean nothing outside of this process.
     for (diagnose::Evidence& evidence : finding.evidence) {
-      if (evidence.text.starts_with("<") && evidence.text.find('>') < 6)
+      if (evidence.text.starts_with('<') && evidence.text.find('>') < 6)
         evidence.text.erase(0, evidence.text.find('>') + 1);
       evidence.line = 0;
     }

@@ -11,6 +11,10 @@
 #include <climits>
 #include <csignal>
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
+
 namespace trireme::launch {
 namespace {
 
@@ -139,6 +143,13 @@ void Console::write_some(Queue& queue) {
 }
 
 void Console::run() {
+#ifdef __SANITIZE_ADDRESS__
+  // AddressSanitizer does not see that a cancelled thread leaves its functions, and takes the marks of their variables for those of the
+  // libraries' functions that end the thread.
+  struct ForgetVariables {
+    ~ForgetVariables() { __asan_handle_no_return(); }
+  } const forget;
+#endif
   bool stop = false;
   while (!stop) {
     if (Queue* queue = writable_queue(stop)) write_some(*queue);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 namespace trireme::plan {
 
@@ -30,7 +31,7 @@ bool solve(std::vector<double> a, std::vector<double> b, size_t n, std::vector<d
     for (size_t k = i + 1; k < n; ++k) b[i] -= a[k * n + i] * b[k];
     b[i] /= a[i * n + i];
   }
-  x = b;
+  x = std::move(b);
   return true;
 }
 

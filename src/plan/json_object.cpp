@@ -219,7 +219,7 @@ bool JsonObject::is_number(std::string_view key) const { return has(key) && as_j
 
 void JsonObject::refuse_unknown_keys(const std::vector<std::string>& known) const {
   for (const std::string& key : keys()) {
-    if (key.starts_with("_") || std::ranges::find(known, key) != known.end()) continue;
+    if (key.starts_with('_') || std::ranges::find(known, key) != known.end()) continue;
     fail(key, str("is not known here", did_you_mean(key, known), ". Remove or correct it."));
   }
 }

@@ -47,7 +47,7 @@ Sourced read_sourced(const JsonObject& holder, std::string_view key, const JsonO
   if (result.fitted == at.has("source"))
     at.fail("source", "and key 'fitted_on': exactly one of them is required. Say where the value is from.");
   std::string text = at.text(result.fitted ? "fitted_on" : "source");
-  if (text.starts_with("@")) {
+  if (text.starts_with('@')) {
     if (!file.is_object("sources"))
       at.fail("source", str("is \"", text, "\", but the file has no 'sources'. Add them."));
     text = file.object("sources").text(text.substr(1));

@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "base/str.h"
 #include "plan/numbers.h"
@@ -185,7 +186,7 @@ ModelDesc cut_layers(ModelDesc model, const Row& row, std::vector<std::string>& 
     if (run.count > 0) runs.push_back(run);
   }
   if (left > 0 && !runs.empty()) runs.back().count += left;
-  model.layers = runs;
+  model.layers = std::move(runs);
   return model;
 }
 

@@ -46,7 +46,9 @@ std::optional<SmallestChange> smallest_change(const ModelNumbers& model, const M
   std::optional<SmallestChange> found;
   int64_t high = devices;
   for (; high <= most_devices; high *= 2) {
-    if (high >= enough && (found = on(high))) break;
+    if (high < enough) continue;
+    found = on(high);
+    if (found) break;
   }
   if (!found || high == devices) return found;
   // Some fit: what of the numbers below is the smallest? Whole hosts where there are several.

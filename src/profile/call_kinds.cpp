@@ -95,7 +95,7 @@ std::string describe(const CallWords& call) {
   const size_t num_kept = std::min(call.dims.size(), static_cast<size_t>(std::max(call.num_dims, 0)));
   for (size_t i = 0; i < num_kept; ++i) text += str(i == 0 ? "" : ", ", call.dims[i]);
   if (static_cast<size_t>(call.num_dims) > call.dims.size()) text += str(", ... (", call.num_dims, " dims)");
-  text += "]";
+  text += ']';
   if (call.root >= 0) {
     const char* word = call.op == OpKind::kSend                                    ? " to "
                        : call.op == OpKind::kRecv || call.op == OpKind::kBroadcast ? " from "

@@ -55,7 +55,7 @@ void rank_table(const TraceReport& report, std::string& out) {
   if (many) out += "  others wait ms";
   if (flops) out += "     FLOP a step";
   if (report.mfu > 0) out += "     MFU";
-  out += "\n";
+  out += '\n';
   for (const RankReport& one : report.ranks) {
     out += format("%4d  %9.2f", one.rank, one.step_ms);
     for (const Share share : shares) {
@@ -67,7 +67,7 @@ void rank_table(const TraceReport& report, std::string& out) {
     if (many) out += format("  %14.2f", one.late_ms);
     if (flops) out += format("  %14s", flops_text(one.flops).c_str());
     if (report.mfu > 0) out += format("  %4.1f %%", 100 * one.mfu);
-    out += "\n";
+    out += '\n';
   }
 }
 
@@ -77,7 +77,7 @@ void step_table(const TraceReport& report, std::string& out) {
   for (const Share share : shares)
     out += format("  %*s", static_cast<int>(std::max<size_t>(7, share_name(share, report).size())),
                   share_name(share, report).c_str());
-  out += "\n";
+  out += '\n';
   for (const StepReport& step : report.steps) {
     for (size_t r = 0; r < step.ranks.size(); ++r) {
       const StepShares& one = step.ranks[r];
@@ -90,7 +90,7 @@ void step_table(const TraceReport& report, std::string& out) {
         out += format("  %*.1f %%", static_cast<int>(std::max<size_t>(7, share_name(share, report).size())) - 2,
                       100 * part);
       }
-      out += "\n";
+      out += '\n';
     }
   }
 }
@@ -126,11 +126,11 @@ void matrix_table(const TraceReport& report, std::string& out) {
   }
   out += "\nMB from \\ to";
   for (const RankReport& one : report.ranks) out += format("  %9d", one.rank);
-  out += "\n";
+  out += '\n';
   for (size_t i = 0; i < n; ++i) {
     out += format("%12d", report.ranks[i].rank);
     for (size_t j = 0; j < n; ++j) out += i == j ? "          -" : format("  %9.2f", report.matrix_bytes[i][j] / 1e6);
-    out += "\n";
+    out += '\n';
   }
   if (report.unplaced_bytes > 0)
     out += str(bytes_text(report.unplaced_bytes), " more: peer or members are not in the files\n");
@@ -175,13 +175,13 @@ std::string report_text(const TraceReport& report, bool all_steps) {
                            format(" of %.2f ms (median)\n\n", report.step_ms))
                      : format("%.2f ms in all\n\n", report.step_ms);
   for (const Verdict& verdict : report.verdicts) out += str("  ", printable(verdict.text), "\n");
-  out += "\n";
+  out += '\n';
   rank_table(report, out);
   if (all_steps) step_table(report, out);
   collective_table(report, out);
   matrix_table(report, out);
   operator_table(report, out);
-  if (!report.clock_lines.empty() || !report.notices.empty()) out += "\n";
+  if (!report.clock_lines.empty() || !report.notices.empty()) out += '\n';
   for (const std::string& line : report.clock_lines) out += printable(line) + "\n";
   for (const std::string& notice : report.notices) out += "note: " + printable(notice) + "\n";
   return out;

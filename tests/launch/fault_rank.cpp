@@ -1,33 +1,24 @@
 // A rank that trains without LibTorch and, in one step, goes wrong in one way: fault_rank PATTERN FAULT CULPRIT STEP NUM_STEPS [SECONDS [SLOW_STEPS]].
-// Patterns: collectives (what data-parallel training does), all_to_all, messages (a ring). Faults: see do_fault() and Calls. Before the
-// fault the culprit writes "fault NS", the monotonic time.
-#include <pthread.h>
-#include <sys/resource.h>
-#include <unistd.h>
+// Patterns: collectives (what data-parallel training does), all_to_all, messages (a ring). Faults: faults.h, the patterns and is_slow().
 
-#include <csignal>
+#include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <numeric>
-#include <stdexcept>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "base/str.h"
 #include "comm/algorithms/call_queue.h"
 #include "comm/algorithms/communicator.h"
+#include "launch/faults.h"
 #include "profile/collective_trace.h"
 #include "profile/rank_report.h"
 #include "trireme/base/error.h"
-#include "trireme/comm/busy.h"
 #include "trireme/profile/data_wait.h"
 #include "trireme/rendezvous/job_env.h"
 
@@ -37,19 +28,10 @@ using trireme::str;
 using trireme::comm::CallInfo;
 using trireme::comm::DType;
 using trireme::comm::OpKind;
+using trireme::testing::do_fault;
+using trireme::testing::evaluate;
 
 constexpr std::chrono::seconds kLong{100};
-
-void say(const std::string& text) {
-  const std::string line = text + "\n";
-  if (write(1, line.data(), line.size()) < 0) _exit(90);
-}
-
-int64_t now_ns() {
-  timespec now{};
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
-}
 
 /// The calls of a rank as a backend makes them: through queues, with the trace.
 class Rank {
@@ -157,64 +139,6 @@ class Rank {
   std::unique_ptr<trireme::comm::CallQueue> queue_;
 };
 
-std::mutex g_mutex;
-
-__attribute__((noinline)) void load_batch(bool stuck) {
-  if (stuck) std::this_thread::sleep_for(kLong);
-}
-
-__attribute__((noinline)) void update_statistics() {
-  const std::lock_guard lock(g_mutex);
-  say("the mutex was free");
-}
-
-__attribute__((noinline)) void evaluate(double seconds) {
-  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-}
-
-__attribute__((noinline)) void save_state(double seconds) {
-  auto scope = trireme::comm::busy("saving a checkpoint");
-  scope.progress(0.63);
-  std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
-}
-
-__attribute__((noinline)) void spin() {
-  while (true) asm volatile("");
-}
-
-/// Those faults that happen between calls.
-void do_fault(const std::string& fault) {
-  say(str("fault ", now_ns()));
-  if (fault == "late") evaluate(1.5);
-  if (fault == "busy") save_state(1.5);
-  if (fault == "loader") load_batch(true);
-  if (fault == "stop") raise(SIGSTOP);
-  if (fault == "die") kill(getpid(), SIGKILL);
-  if (fault == "throw") throw std::runtime_error("the loss is not finite");
-  if (fault == "spin") spin();
-  if (fault == "mutex") {
-    std::thread([] {
-      g_mutex.lock();
-      std::this_thread::sleep_for(kLong);
-    }).detach();
-    while (g_mutex.try_lock()) {
-      g_mutex.unlock();
-      std::this_thread::yield();
-    }
-    update_statistics();
-  }
-  if (fault == "memory") {
-    const rlimit limit = {size_t{1} << 30, size_t{1} << 30};
-    setrlimit(RLIMIT_AS, &limit);
-    std::vector<std::unique_ptr<char[]>> kept;
-    while (true) kept.emplace_back(new char[size_t{1} << 24]);
-  }
-  if (fault == "crash") {
-    volatile int* nowhere = nullptr;
-    *nowhere = 1;
-  }
-}
-
 /// Faults that come again in every step: what a rank does in a step before its calls.
 void be_slow(const std::string& fault, double seconds) {
   if (fault == "slow_loader") {
@@ -262,6 +186,8 @@ void messages(Rank& rank, const std::string& fault) {
   rank.recv(from, 4, DType::kI64);
 }
 
+std::vector<std::unique_ptr<char[]>> g_kept;
+
 int train(const std::vector<std::string>& args) {
   const std::string& pattern = args.at(0);
   const std::string& fault = args.at(1);
@@ -271,11 +197,10 @@ int train(const std::vector<std::string>& args) {
   Rank rank;
   for (int step = 1; step <= num_steps; ++step) {
     rank.step = static_cast<uint32_t>(step);
-    load_batch(false);
     const int num_slow = args.size() > 6 ? std::atoi(args[6].c_str()) : 0;
     if (is_slow(fault, rank, culprit, step, at_step, num_slow)) be_slow(fault, std::atof(args.at(5).c_str()));
     const bool now = rank.rank() == culprit && step == at_step;
-    if (now) do_fault(fault);
+    if (now) do_fault(fault, [](size_t bytes) { g_kept.emplace_back(new char[bytes]); });
     const std::string wrong = now ? fault : "";
     if (pattern == "collectives") collectives(rank, wrong);
     if (pattern == "all_to_all") all_to_alls(rank, wrong);

@@ -21,11 +21,16 @@ namespace {
 thread_local size_t num_allocations = 0;
 }  // namespace
 
-// All others of the standard library call this one. Not inlined: GCC would pair new with free and warn.
+// All others of the standard library call these; the one that does not throw is here because a sanitizer brings its own. Not inlined: GCC
+// would pair new with free and warn.
 [[gnu::noinline]] void* operator new(size_t bytes) {
   ++num_allocations;
   if (void* memory = std::malloc(bytes == 0 ? 1 : bytes)) return memory;
   throw std::bad_alloc();
+}
+[[gnu::noinline]] void* operator new(size_t bytes, const std::nothrow_t& /*tag*/) noexcept {
+  ++num_allocations;
+  return std::malloc(bytes == 0 ? 1 : bytes);
 }
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }

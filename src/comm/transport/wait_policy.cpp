@@ -99,7 +99,7 @@ bool WaitPolicy::core_to_spare() const noexcept {
   if (slash == nullptr) return false;
   const char* start = slash;
   while (start > text && start[-1] != ' ') --start;
-  return std::atoi(start) <= num_cores_;
+  return std::strtol(start, nullptr, 10) <= num_cores_;
 }
 
 }  // namespace trireme::comm

@@ -64,7 +64,7 @@ void LastWordsReader::line(const LogLine& line) {
     open_.erase(at);
     return;
   }
-  if (text.starts_with("  ") || text.starts_with("\t") || text.empty()) {
+  if (text.starts_with("  ") || text.starts_with('\t') || text.empty()) {
     // `  File "train.py", line 41, in step`
     const auto file = between(text, "File \"", "\"");
     const auto number = after(text, ", line ");

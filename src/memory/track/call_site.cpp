@@ -68,12 +68,14 @@ std::string Frame::text() const {
   return out.str();
 }
 
-size_t capture_stack(std::span<void*> out) noexcept {
+[[gnu::noinline]] size_t capture_stack(std::span<void*> out) noexcept {
   std::array<void*, kMostFrames> all;
-  const auto found = static_cast<size_t>(std::max(0, backtrace(all.data(), static_cast<int>(all.size()))));
-  const size_t first = std::min<size_t>(found, 1);
-  const size_t count = std::min(found - first, out.size());
-  std::copy_n(all.begin() + static_cast<ptrdiff_t>(first), count, out.begin());
+  const std::span<void*> found(all.data(),
+                               static_cast<size_t>(std::max(0, backtrace(all.data(), static_cast<int>(all.size())))));
+  // Not "all but the first": a sanitizer's backtrace() adds a frame of its own.
+  const auto caller = std::ranges::find(found, __builtin_return_address(0));
+  const auto count = std::min(static_cast<size_t>(found.end() - caller), out.size());
+  std::copy_n(caller, count, out.begin());
   return count;
 }
 

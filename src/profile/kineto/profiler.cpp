@@ -29,7 +29,7 @@ using torch::profiler::impl::ActivityType;
 
 int from_environment(const char* name, int otherwise) {
   const char* value = env_value(name);
-  return value != nullptr ? std::atoi(value) : otherwise;
+  return value != nullptr ? static_cast<int>(std::strtol(value, nullptr, 10)) : otherwise;
 }
 
 }  // namespace
