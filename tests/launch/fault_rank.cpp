@@ -28,8 +28,6 @@ using trireme::str;
 using trireme::comm::CallInfo;
 using trireme::comm::DType;
 using trireme::comm::OpKind;
-using trireme::testing::do_fault;
-using trireme::testing::evaluate;
 
 constexpr std::chrono::seconds kLong{100};
 

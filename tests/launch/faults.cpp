@@ -16,7 +16,6 @@
 #include "base/str.h"
 #include "trireme/comm/busy.h"
 
-namespace trireme::testing {
 namespace {
 
 constexpr std::chrono::seconds kLong{100};
@@ -64,7 +63,7 @@ __attribute__((noinline)) void evaluate(double seconds) {
 }
 
 void do_fault(const std::string& fault, void (*allocate)(size_t bytes)) {
-  say(str("fault ", now_ns()));
+  say(trireme::str("fault ", now_ns()));
   if (fault == "late") evaluate(1.5);
   if (fault == "busy") save_state(1.5);
   if (fault == "loader") load_batch();
@@ -94,5 +93,3 @@ void do_fault(const std::string& fault, void (*allocate)(size_t bytes)) {
     *nowhere = 1;
   }
 }
-
-}  // namespace trireme::testing

@@ -1,9 +1,8 @@
-// What goes wrong in a rank between its calls; shared by the rank programs of fault_injection_test with and without LibTorch.
+// What goes wrong in a rank between its calls; shared by the rank programs of fault_injection_test with and without LibTorch. In no namespace
+// of ours, as the code of a user.
 #pragma once
 
 #include <string>
-
-namespace trireme::testing {
 
 /// A line on standard output, at once.
 void say(const std::string& text);
@@ -14,5 +13,3 @@ void evaluate(double seconds);
 /// The culprit writes "fault NS", the monotonic time, and does what the name says; returns at once where that is a wrong call, which is
 /// the caller's to make. `memory` ends by what `allocate` throws when 512 MiB more than now are used.
 void do_fault(const std::string& fault, void (*allocate)(size_t bytes));
-
-}  // namespace trireme::testing

@@ -42,16 +42,14 @@ int train(const std::vector<std::string>& args) {
     const bool now = world.rank() == culprit && step == at_step;
     if (now) {
       static std::vector<at::Tensor> kept;
-      trireme::testing::do_fault(
-          fault, [](size_t bytes) { kept.push_back(torch::empty(static_cast<int64_t>(bytes), torch::kByte)); });
+      do_fault(fault, [](size_t bytes) { kept.push_back(torch::empty(static_cast<int64_t>(bytes), torch::kByte)); });
     }
     sgd.zero_grad();
     torch::mse_loss(model.forward(torch::rand({16, 64})), torch::zeros({16, 10})).backward();
     sgd.step();
     calls(world, now ? fault : "");
     // An evaluation on rank 0 every 100 steps.
-    if (fault == "evaluate" && world.rank() == 0 && step % 100 == 0)
-      trireme::testing::evaluate(std::atof(args.at(5).c_str()));
+    if (fault == "evaluate" && world.rank() == 0 && step % 100 == 0) evaluate(std::atof(args.at(5).c_str()));
   }
   return 0;
 }
