@@ -30,7 +30,7 @@ class Conformance : public testing::TestWithParam<Param> {
 // What rank r passes in, as i64: ((3 r + i) mod 5), for bool mod 2.
 at::Tensor values(int rank, int64_t count, at::ScalarType type, int64_t shift = 0) {
   const int64_t modulus = type == at::kBool ? 2 : 5;
-  return at::remainder(at::arange(count, at::kLong) + (3 * rank + shift), modulus);
+  return at::remainder(at::arange(count, at::kLong) + (int64_t{3} * rank + shift), modulus);
 }
 at::Tensor input(int rank, int64_t count, at::ScalarType type, int64_t shift = 0) {
   return values(rank, count, type, shift).to(type);

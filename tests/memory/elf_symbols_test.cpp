@@ -40,9 +40,9 @@ TEST(ElfSymbols, SurvivesCutAndChangedFiles) {
     std::string bytes = whole;
     if (trial % 3 == 0) bytes.resize(random() % bytes.size());
     // In the header and in the table of sections, which are what is believed or not.
-    const size_t table = whole.size() < 64 * 40 ? 0 : whole.size() - 64 * 40;
+    const size_t table = whole.size() < size_t{64} * 40 ? 0 : whole.size() - size_t{64} * 40;
     for (int i = 0; i < 8; ++i) {
-      const size_t at = trial % 2 == 0 ? random() % 64 : table + random() % (64 * 40);
+      const size_t at = trial % 2 == 0 ? random() % 64 : table + random() % (size_t{64} * 40);
       if (at < bytes.size()) bytes[at] = static_cast<char>(random());
     }
     std::ofstream(path, std::ios::binary) << bytes;

@@ -29,7 +29,7 @@ void HostWork::issue(const CallInfo& info) {
     call_ = queue_->issue(
         info, [this](const CallInfo& numbered) { run(backend_->communicator(), numbered); },
         [this](std::exception_ptr error) {
-          done(std::move(error));
+          done(error);
           c10::raw::intrusive_ptr::decref(this);
         });
   } catch (...) {
@@ -93,7 +93,7 @@ c10::intrusive_ptr<c10::ivalue::Future> HostWork::getFuture() {
 
 uint64_t HostWork::getSequencenumber() const { return CallQueue::info(*call_).call; }
 
-void HostWork::done(std::exception_ptr error) noexcept {
+void HostWork::done(const std::exception_ptr& error) noexcept {
   c10::intrusive_ptr<c10::ivalue::Future> future;
   {
     const std::lock_guard lock(mutex_);

@@ -43,7 +43,7 @@ class HostWork : public c10d::Work {
   std::vector<at::Tensor> earlier;  ///< results of the calls before it that this Work stands for as well
 
  private:
-  void done(std::exception_ptr error) noexcept;
+  void done(const std::exception_ptr& error) noexcept;
   void complete(c10::ivalue::Future& future, const std::exception_ptr& error);
 
   HostBackend* backend_;
