@@ -28,7 +28,7 @@ void HostWork::issue(const CallInfo& info) {
   try {
     call_ = queue_->issue(
         info, [this](const CallInfo& numbered) { run(backend_->communicator(), numbered); },
-        [this](std::exception_ptr error) {
+        [this](const std::exception_ptr& error) {
           done(error);
           c10::raw::intrusive_ptr::decref(this);
         });
