@@ -135,7 +135,8 @@ std::string title(const SimulateRequest& request, const SimulatedCase& first) {
   const int64_t gpus = ranks * first.replicas * request.base.tensor_parallel;
   std::string text = str(request.base.schedule, ": ", ranks, " ranks");
   if (first.virtual_stages > 1) text += str(" of ", first.virtual_stages, " stages");
-  if (gpus != ranks) text += str(", ", gpus, " GPUs in ", first.replicas, first.replicas == 1 ? " replica" : " replicas");
+  if (gpus != ranks)
+    text += str(", ", gpus, " GPUs in ", first.replicas, first.replicas == 1 ? " replica" : " replicas");
   if (!first.model.empty()) text += "; " + first.model;
   return text;
 }

@@ -7,7 +7,7 @@
 
 namespace trireme::plan {
 
-inline constexpr double kNetworkLatency = 4e-5;  ///< seconds, of one hop between hosts
+inline constexpr double kNetworkLatency = 4e-5;   ///< seconds, of one hop between hosts
 inline constexpr double kCompiledLaunches = 0.5;  ///< share of launches that torch.compile leaves
 
 /// The longer of two that hide each other, smooth where they are alike: (a^6 + b^6)^(1/6).
