@@ -5,6 +5,7 @@
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 #include "base/nearest.h"
 #include "base/str.h"
@@ -76,6 +77,20 @@ std::string about(const CLI::Option& option, const CLI::ParseError& error) {
   return str(said(option), " is '", join(given), "'; ", kind_of_value(option), " is required.");
 }
 
+/// CLI11's "A excludes B" or "A requires B" in our words; empty for other errors.
+std::string about_two(const CLI::ParseError& error) {
+  const std::string text = error.what();
+  const bool exclude = error.get_name() == "ExcludesError";
+  if (!exclude && error.get_name() != "RequiresError") return {};
+  const std::string_view between = exclude ? " excludes " : " requires ";
+  const size_t at = text.find(between);
+  if (at == std::string::npos) return {};
+  const std::string first = text.substr(0, at);
+  const std::string second = text.substr(at + between.size());
+  return exclude ? str(first, " and ", second, " exclude each other; give one of them.")
+                 : str(first, " goes with ", second, ", which is not given.");
+}
+
 }  // namespace
 
 void throw_unknown_flag(const std::string& word, const std::vector<std::string>& known, const std::string& component,
@@ -111,6 +126,7 @@ void throw_flag_error(const CLI::App& app, const CLI::ParseError& error, const s
   if (error.get_name() == "RequiredError" && !commands.empty()) {
     fail(component, command, str("one of ", join(commands), " is required behind '", command, "'."));
   }
+  if (const std::string two = about_two(error); !two.empty()) fail(component, command, two);
   const CLI::Option* option = option_in(app, error.what());
   fail(component, command, option != nullptr ? about(*option, error) : str(error.what(), "."));
 }

@@ -10,6 +10,7 @@
 #include "base/replace_file.h"
 #include "base/str.h"
 #include "cli/flag_errors.h"
+#include "plan/machine_file.h"
 #include "trace/merge.h"
 #include "trace/read_timeline.h"
 #include "trace/report.h"
@@ -29,12 +30,28 @@ struct Flags {
   bool steps = false;
   bool gzip = false;
   double peak_tflops = 0;
+  std::string device;
+  std::string precision = "bf16";
   int64_t limit_mb = 500;
 };
 
+/// The dense peak that MFU is a part of; 0: not asked for.
+double peak_flops(const Flags& flags) {
+  if (flags.device.empty()) return flags.peak_tflops * 1e12;
+  const plan::MachineCatalog machines = plan::load_machines();
+  const plan::DeviceDesc& device = machines.device(flags.device);
+  const auto found = device.peak_flops.find(flags.precision);
+  if (found != device.peak_flops.end()) return found->second.value;
+  std::string known;
+  for (const auto& [precision, peak] : device.peak_flops) known += (known.empty() ? "" : ", ") + precision;
+  throw Error(ErrorKind::kConfig,
+              str("[cli.trace] --precision is '", flags.precision, "', and the peak of ", device.name, " is known for ",
+                  known, ". Name one of these, or give --peak-tflops."));
+}
+
 int report(const Flags& flags) {
   trace::ReportOptions options;
-  options.peak_flops = flags.peak_tflops * 1e12;
+  options.peak_flops = peak_flops(flags);
   std::vector<trace::Timeline> timelines = trace::load_timelines(flags.paths, options.notices);
   trace::ReportDetails details;
   const trace::TraceReport result =
@@ -104,11 +121,21 @@ int run(int argc, char** argv) {
                    "also write one page with time line, shares and communication matrix; needs no network")
       ->type_name("FILE");
   reporting->add_flag("--steps", flags.steps, "a line for each step and rank");
+  CLI::Option* device =
+      reporting
+          ->add_option("--device", flags.device,
+                       "the device that the ranks ran on, by a name of the planner's (H100, A100-80, ...); gives MFU")
+          ->type_name("NAME");
   reporting
-      ->add_option(
-          "--peak-tflops", flags.peak_tflops,
-          "dense peak of one device in the precision that the job uses, in 1e12 FLOP a second; gives MFU. No default")
-      ->check(number_within(1e-6, 1e6));
+      ->add_option("--precision", flags.precision,
+                   "with --device: fp32, tf32, fp16, bf16, fp8 or fp4, as the job's matrix products use. Default bf16")
+      ->type_name("P")
+      ->needs(device);
+  reporting
+      ->add_option("--peak-tflops", flags.peak_tflops,
+                   "instead of --device: dense peak of one device in that precision, in 1e12 FLOP a second")
+      ->check(number_within(1e-6, 1e6))
+      ->excludes(device);
   CLI::App* merging = app.add_subcommand("merge", "join the ranks' traces into one, on one clock");
   merging->add_option("paths", flags.paths, "Chrome traces of the ranks, or a run folder")
       ->required()

@@ -424,8 +424,10 @@ void HangWatch::write_report(int rank, const ProcessLook& look) {
   const std::string path = str(options_.run_dir, "/reports/rank", rank, ".txt");
   const std::string temporary = path + ".new";
   std::ofstream file(temporary);
-  file << "rank " << rank << " pid " << look.pid << " on " << host_name() << "\n" << look.text;
-  if (look.text.empty()) {
+  file << "rank " << rank << " pid " << look.pid << " on " << host_name() << "\n";
+  if (!look.threads.empty()) {
+    file << look.text;
+  } else {
     file << "memory VmHWM " << std::llround(look.memory.most_mb) << " VmRSS " << std::llround(look.memory.now_mb)
          << "\n"
          << "no stacks: " << look.problem << "\n";
@@ -471,15 +473,20 @@ void HangWatch::explain_failure(int culprit) {
       state.living = state.living && !stop_;
     }
     const std::string path = str(options_.run_dir, "/reports/rank", rank, ".txt");
-    if (state.living) {
-      write_report(rank, look_at_process(process_of(rank, traces), options_.stacks_program, options_.stacks_limit));
-    } else if (access(path.c_str(), F_OK) != 0) {
-      ProcessLook last;
-      last.pid = state.pid;
-      last.memory = state.memory;
-      last.problem = "it had ended; the memory is that of the last look before";
-      write_report(rank, last);
+    ProcessLook look;
+    look.pid = state.pid;
+    if (state.living) look = look_at_process(process_of(rank, traces), options_.stacks_program, options_.stacks_limit);
+    const auto has_ended = [&] {
+      const ProcessInfo process = read_process(look.pid);
+      return process.pid == 0 || process.state == 'Z';
+    };
+    // It may also end while it is looked at; what it wrote itself is the better report.
+    if (look.gone() || (look.threads.empty() && has_ended())) {
+      if (access(path.c_str(), F_OK) == 0) continue;
+      look.memory = state.memory;
+      look.problem = "it had ended; the memory is that of the last look before";
     }
+    write_report(rank, look);
   }
 }
 

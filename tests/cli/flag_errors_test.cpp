@@ -25,6 +25,9 @@ std::string said_to(std::vector<std::string> words) {
   work->add_option("--sizes", sizes)->delimiter(',')->check(whole_number(4, 64));
   work->add_option("--count-name", name)->check(one_of({"whole", "half"}));
   work->add_flag("--quiet", quiet);
+  CLI::Option* shape = work->add_option("--shape", name);
+  work->add_option("--volume", rate)->excludes(shape);
+  work->add_option("--unit", name)->needs(shape);
   app.add_subcommand("rest", "");
   app.add_subcommand("secret")->group("");
   std::reverse(words.begin(), words.end());
@@ -82,6 +85,12 @@ TEST(FlagErrors, SaysWhatAValueHasToBe) {
   EXPECT_EQ(said_to({"work", "--rate", "1", "--rate", "2"}),
             "[part.work] --rate was given 2 times (1, 2); once is allowed." + kHelp);
   EXPECT_EQ(said_to({"work", "--quiet=maybe"}), "[part.work] --quiet is a switch and takes no value." + kHelp);
+}
+
+TEST(FlagErrors, NamesBothFlagsThatDoNotGoTogether) {
+  EXPECT_EQ(said_to({"work", "--volume", "3", "--shape", "a"}),
+            "[part.work] --shape and --volume exclude each other; give one of them." + kHelp);
+  EXPECT_EQ(said_to({"work", "--unit", "m"}), "[part.work] --unit goes with --shape, which is not given." + kHelp);
 }
 
 TEST(FlagErrors, NamesTheVariableThatAValueCameFrom) {

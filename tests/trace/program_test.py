@@ -58,6 +58,10 @@ def closed_form(folder):
         expect(f"flops {got['operators']}", got["operators"] == [{"name": "aten::mm", "num_calls": 113, "flops": 113 * 2.0 * 1024 * 512 * 256}])
     mfu = json.loads(run("report", folder / "late-1", "--json", "--peak-tflops", "2").stdout)["mfu"]
     expect(f"mfu {mfu}", abs(mfu - 2.0 * 1024 * 512 * 256 / 1e-3 / 2e12) < 1e-9)
+    # NVIDIA's data sheet of the H100, dense: 989.4 TFLOP/s in bf16, 494.7 in tf32.
+    for more, peak in ([], 989.4e12), (["--precision", "tf32"], 494.7e12):
+        mfu = json.loads(run("report", folder / "late-1", "--json", "--device", "h100", *more).stdout)["mfu"]
+        expect(f"mfu of a device {more}: {mfu}", abs(mfu * peak / (2.0 * 1024 * 512 * 256 / 1e-3) - 1) < 1e-9)
 
 
 def drift(folder):
@@ -173,6 +177,10 @@ def words(folder):
         (["reprot"], 2, "did you mean 'report'?"),
         (["report", "x", "--htlm", "y"], 2, "did you mean '--html'?"),
         (["report", "x", "--peak-tflops", "nan"], 2, "--peak-tflops is 'nan'"),
+        (["report", "x", "--device", "H10O"], 2, "no device is called 'H10O'"),
+        (["report", "x", "--device", "A100", "--precision", "fp8"], 2, "--precision is 'fp8', and the peak of A100-80 is known for"),
+        (["report", "x", "--device", "A100", "--peak-tflops", "3"], 2, "--device and --peak-tflops exclude each other"),
+        (["report", "x", "--precision", "bf16"], 2, "--precision goes with --device, which is not given"),
         (["merge", "x"], 2, "required"),
         (["merge", folder / "text.json", "-o", folder / "x.json"], 2, "is no Chrome trace"),
         (["merge", folder / "cut.json.gz", "-o", "/proc/x/y.json"], 1, "creating '/proc/x/y.json.new' failed"),
