@@ -33,7 +33,9 @@ __attribute__((noinline)) void go_astray() {
 
 __attribute__((noinline)) void give_up() { std::abort(); }
 
-__attribute__((noinline)) void wait_for_ever() {
+/// Writes a byte when it is there.
+__attribute__((noinline)) void wait_for_ever(int ready) {
+  if (write(ready, "x", 1) != 1) _exit(1);
   while (true) pause();
 }
 
@@ -124,10 +126,7 @@ TEST_F(RankReportTest, ASignalAsksForAReportAndTheProcessGoesOn) {
   setenv("TRIREME_REPORT_SIGNAL", "USR1", 1);
   int ready[2];
   ASSERT_EQ(pipe(ready), 0);
-  const pid_t child = start([&] {
-    if (write(ready[1], "x", 1) != 1) _exit(1);
-    wait_for_ever();
-  });
+  const pid_t child = start([&] { wait_for_ever(ready[1]); });
   char byte = 0;
   ASSERT_EQ(read(ready[0], &byte, 1), 1);
   kill(child, SIGUSR1);
