@@ -481,8 +481,9 @@ void HangWatch::explain_failure(int culprit) {
       return process.pid == 0 || process.state == 'Z';
     };
     // It may also end while it is looked at; what it wrote itself is the better report.
-    if (look.gone() || (look.threads.empty() && has_ended())) {
+    if (look.gone() || (!look.problem.empty() && has_ended())) {
       if (access(path.c_str(), F_OK) == 0) continue;
+      look.threads.clear();
       look.memory = state.memory;
       look.problem = "it had ended; the memory is that of the last look before";
     }
