@@ -63,7 +63,7 @@ constexpr std::array<Meaning, 23> kMeanings = {{{"nanosleep", "sleeps"},
 bool is_system(const std::string& module) {
   return module.starts_with("libc.so") || module.starts_with("libc-") || module.starts_with("ld-linux") ||
          module.starts_with("libpthread") || module.starts_with("libstdc++") || module.starts_with("libgcc_s") ||
-         module.starts_with("[vdso");
+         module.starts_with("libtsan") || module.starts_with("libasan") || module.starts_with("[vdso");
 }
 
 /// Nobody looks for a name by these words.
