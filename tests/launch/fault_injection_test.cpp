@@ -242,8 +242,8 @@ TEST_F(FaultInjection, TheSlowRankIsNamedWithByHowMuch) {
       Subprocess::Options with = options();
       with.env["TRIREME_HANG_AFTER_S"] = "0.8";  // it looks for slow ranks as often
       std::filesystem::remove_all(run_dir());
-      const Finished job = run_program(command({"--nproc-per-node", "3", TRIREME_BIN_DIR "/launch_fault_rank", pattern,
-                                                fault, std::to_string(culprit), "20", "500", "0.02", "50"}),
+      const Finished job = run_program(command({"--nproc-per-node", "3", kPatterns[0].program, pattern, fault,
+                                                std::to_string(culprit), "20", "500", "0.02", "50"}),
                                        with);
       EXPECT_EQ(job.exit_code, 0) << job.err;
       EXPECT_THAT(job.err, HasSubstr(str("[launch] SLOW: rank ", culprit, " ("))) << job.err;
@@ -281,9 +281,9 @@ TEST_F(FaultInjection, TheSlowRankIsNamedWithByHowMuch) {
 TEST_F(FaultInjection, RanksThatAreSlowByTurnsAreNotNamed) {
   Subprocess::Options with = options();
   with.env["TRIREME_HANG_AFTER_S"] = "0.8";
-  const Finished job = run_program(command({"--nproc-per-node", "3", TRIREME_BIN_DIR "/launch_fault_rank",
-                                            "collectives", "by_turns", "-1", "0", "150", "0.01"}),
-                                   with);
+  const Finished job = run_program(
+      command({"--nproc-per-node", "3", kPatterns[0].program, "collectives", "by_turns", "-1", "0", "150", "0.01"}),
+      with);
   EXPECT_EQ(job.exit_code, 0) << job.err;
   EXPECT_THAT(job.err, Not(HasSubstr("slow")));
 }
@@ -291,9 +291,9 @@ TEST_F(FaultInjection, RanksThatAreSlowByTurnsAreNotNamed) {
 TEST_F(FaultInjection, SlowRanksAreNotWatchedForWithZeroAndAWrongValueIsRefused) {
   Subprocess::Options with = options();
   with.env["TRIREME_SLOW_AFTER_STEPS"] = "0";
-  const Finished off = run_program(command({"--nproc-per-node", "2", TRIREME_BIN_DIR "/launch_fault_rank",
-                                            "collectives", "slow", "1", "5", "60", "0.01", "40"}),
-                                   with);
+  const Finished off = run_program(
+      command({"--nproc-per-node", "2", kPatterns[0].program, "collectives", "slow", "1", "5", "60", "0.01", "40"}),
+      with);
   EXPECT_EQ(off.exit_code, 0) << off.err;
   EXPECT_THAT(off.err, Not(HasSubstr("slow")));
   with.env["TRIREME_SLOW_AFTER_STEPS"] = "few";
