@@ -29,6 +29,7 @@ struct Request {
   double host_limit_s = 30;
   bool links = false;
   int ranks = 2;
+  double link_limit_s = 60;
   bool json = false;
 };
 
@@ -57,6 +58,10 @@ std::optional<Request> parse(const std::vector<std::string>& args) {
                "an all-reduce of its GPUs; data is "
                "checked");
   app.add_option("--ranks", request.ranks, "ranks for --links (default 2)")->type_name("N")->check(whole_number(2, 64));
+  app.add_option("--link-limit", request.link_limit_s,
+                 "give a measurement of --links up after so many seconds (default 60); many ranks need more")
+      ->type_name("S")
+      ->check(number_within(0.1, 86400));
   app.add_flag("--json", request.json, "print the result for programs (docs/formats.md)");
   if (parsed_for_help(app, args, "cli.doctor", "trireme doctor")) return std::nullopt;
   if ((request.from.empty() ? 0 : 1) + (request.hostfile.empty() ? 0 : 1) + (request.links ? 1 : 0) > 1) {
@@ -80,6 +85,7 @@ diagnose::Report examine(const Request& request) {
   if (request.links) {
     doctor::LinkOptions options;
     options.ranks = request.ranks;
+    options.limit = std::chrono::milliseconds(static_cast<int64_t>(request.link_limit_s * 1000));
     return measure_links(options);
   }
   if (!request.hostfile.empty()) {

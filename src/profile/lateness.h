@@ -27,8 +27,8 @@ struct Lateness {
 struct StepLateness {
   uint32_t step = 0;
   uint32_t before = 0;  ///< number of the step before; 0: calls from before the first
-  int64_t duration_ns =
-      0;  ///< from the end of the last call before the step to the end of its last call, mean of the ranks
+  /// From the end of the last call before the step to the end of its last call, mean of the ranks.
+  int64_t duration_ns = 0;
   std::vector<Lateness> ranks;  ///< as the traces
 };
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <cstdio>
 #include <ctime>
 #include <fstream>
 #include <mutex>
@@ -14,6 +15,7 @@
 #include <thread>
 
 #include "base/str.h"
+#include "trireme/base/error.h"
 #include "trireme/comm/busy.h"
 
 namespace {
@@ -91,5 +93,17 @@ void do_fault(const std::string& fault, void (*allocate)(size_t bytes)) {
   if (fault == "crash") {
     volatile int* nowhere = nullptr;
     *nowhere = 1;
+  }
+}
+
+int run_rank(int argc, char** argv, int (*train)(const std::vector<std::string>& args)) {
+  try {
+    return train({argv + 1, argv + argc});
+  } catch (const trireme::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return trireme::exit_code(error.kind());
+  } catch (const std::runtime_error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
   }
 }

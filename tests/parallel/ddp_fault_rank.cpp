@@ -56,15 +56,4 @@ int train(const std::vector<std::string>& args) {
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  try {
-    return train({argv + 1, argv + argc});
-  } catch (const trireme::Error& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return trireme::exit_code(error.kind());
-  } catch (
-      const std::runtime_error& error) {  // not LibTorch's own, which end a program without a handler: out of memory
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return run_rank(argc, argv, train); }

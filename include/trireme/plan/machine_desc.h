@@ -28,8 +28,8 @@ struct DeviceDesc {
   Sourced link_bandwidth;    ///< inside a host, per device and direction, B/s
   Sourced nic_bandwidth;  ///< of the vendor's usual host, per device and direction, B/s: where a cluster does not say
   Sourced host_link;      ///< between a device and its host's memory, one direction, B/s; 0 = not known
-  int devices_per_domain =
-      0;  ///< devices that see each other over that link (72 in an NVL72 rack); 0 = those of a host
+  /// Devices that see each other over that link (72 in an NVL72 rack); 0 = those of a host.
+  int devices_per_domain = 0;
   // Fitted: fractions of the peaks above, and times.
   Sourced matmul_efficiency;
   Sourced matmul_half_depth;  ///< k0, elements: a product of depth k reaches k / (k + k0) of it

@@ -1,8 +1,8 @@
 #include "diagnose/job/memory_snapshot.h"
 
 #include <algorithm>
-#include <array>
 
+#include "base/library_function.h"
 #include "base/str.h"
 #include "diagnose/excerpt.h"
 #include "diagnose/job/oom_message.h"
@@ -22,24 +22,6 @@ int64_t integer(const Value& dict, std::string_view key, int64_t otherwise = 0) 
 int64_t bytes(const Value& dict, std::string_view key) {
   constexpr int64_t kMost = int64_t{1} << 52;
   return std::clamp<int64_t>(integer(dict, key), 0, kMost);
-}
-
-/// A template of a library that was compiled into the user's program. A return type may stand before the name.
-bool is_library_name(std::string_view function) {
-  int depth = 0;
-  size_t begin = 0;
-  for (size_t i = 0; i < function.size(); ++i) {
-    const char c = function[i];
-    if (c == '<') ++depth;
-    if (c == '>' && depth > 0) --depth;
-    if (depth == 0 && c == '(') break;
-    if (depth == 0 && c == ' ') begin = i + 1;
-  }
-  function.remove_prefix(begin);
-  constexpr std::array<std::string_view, 7> kSpaces = {
-      "at::", "torch::", "c10::", "c10d::", "std::", "__gnu_cxx::", "trireme::"};
-  return std::any_of(kSpaces.begin(), kSpaces.end(),
-                     [function](std::string_view space) { return function.starts_with(space); });
 }
 
 /// The innermost frame that is neither in torch nor in C++'s libraries: "train.py:41 in step".
@@ -62,7 +44,7 @@ std::string site_of(const Value& block) {
     const Value* function = frames->items[i]->find("name");
     const bool inside = has(name, "/torch/") || has(name, "/libc.so") || has(name, "/libgomp") ||
                         name.ends_with(".cpp") || name.ends_with(".h") || name.ends_with(".c") ||
-                        (function != nullptr && is_library_name(function->str()));
+                        (function != nullptr && is_library_function(function->str()));
     if (inside) continue;
     best = frames->items[i];
     break;

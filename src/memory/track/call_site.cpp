@@ -16,6 +16,7 @@
 #include <sstream>
 #include <string_view>
 
+#include "base/library_function.h"
 #include "memory/track/elf_symbols.h"
 
 namespace trireme::memory {
@@ -42,20 +43,6 @@ std::string symbol_from_file(const std::string& module, uint64_t offset) {
   }
   const std::optional<ElfSymbols>& symbols = it->second;
   return symbols ? symbols->function_at(offset) : std::string{};
-}
-
-// "void torch::f<int>(int)" and "torch::f(int)" -> "torch::f..."
-std::string_view without_return_type(std::string_view function) {
-  int depth = 0;
-  size_t begin = 0;
-  for (size_t i = 0; i < function.size(); ++i) {
-    const char c = function[i];
-    if (c == '<') ++depth;
-    if (c == '>' && depth > 0) --depth;
-    if (depth == 0 && c == '(') break;
-    if (depth == 0 && c == ' ') begin = i + 1;
-  }
-  return function.substr(begin);
 }
 
 }  // namespace
@@ -104,14 +91,10 @@ bool is_of_libraries(const Frame& frame) {
   static constexpr std::array<std::string_view, 12> kModules = {"libtorch", "libc10",     "libgomp",  "libstdc++",
                                                                 "libc.so",  "libpthread", "ld-linux", "libm.so",
                                                                 "libgcc_s", "libtrireme", "libcuda",  "libmkl"};
-  static constexpr std::array<std::string_view, 8> kNamespaces = {
-      "torch::", "at::", "c10::", "c10d::", "trireme::", "std::", "__gnu_cxx::", "caffe2::"};
   const std::string module = std::filesystem::path(frame.module).filename().string();
   if (std::any_of(kModules.begin(), kModules.end(), [&](std::string_view name) { return module.starts_with(name); }))
     return true;
-  const std::string_view name = without_return_type(frame.function);
-  return std::any_of(kNamespaces.begin(), kNamespaces.end(),
-                     [&](std::string_view space) { return name.starts_with(space); });
+  return is_library_function(frame.function);
 }
 
 size_t user_frame(std::span<void* const> stack) {
