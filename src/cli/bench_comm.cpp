@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <iterator>
 #include <limits>
+#include <string_view>
 
 #include "base/str.h"
 #include "cli/bench.h"
@@ -129,6 +131,13 @@ constexpr Entry kEntries[] = {{"all_reduce", make_all_reduce},         {"all_gat
                               {"reduce_scatter", make_reduce_scatter}, {"all_to_all", make_all_to_all},
                               {"broadcast", make_broadcast},           {"memcpy", make_memcpy}};
 
+/// Tables list operation by operation, in the order of kEntries.
+size_t place(std::string_view op) {
+  size_t at = 0;
+  while (at < std::size(kEntries) && op != kEntries[at].name) ++at;
+  return at;
+}
+
 int default_repetitions(int64_t bytes) {
   if (bytes <= 65536) return 200;
   return bytes <= (int64_t{1} << 20) ? 40 : 15;
@@ -191,15 +200,18 @@ std::vector<CommRow> bench_comm(const CommOptions& options) {
   at::set_num_threads(1);
   const comm::Group world = comm::init();
   std::vector<CommRow> rows;
-  for (const Entry& entry : kEntries) {
-    if (!options.ops.empty() && std::find(options.ops.begin(), options.ops.end(), entry.name) == options.ops.end()) {
-      continue;
-    }
-    for (const int64_t bytes : options.bytes) {
+  // Size by size, as the peers' programs: what large tensors leave in the heap is then the same for all.
+  for (const int64_t bytes : options.bytes) {
+    for (const Entry& entry : kEntries) {
+      if (!options.ops.empty() && std::find(options.ops.begin(), options.ops.end(), entry.name) == options.ops.end()) {
+        continue;
+      }
       CommRow row = measure(world, entry, bytes, options.repetitions);
       if (world.rank() == 0) rows.push_back(std::move(row));
     }
   }
+  std::stable_sort(rows.begin(), rows.end(),
+                   [](const CommRow& a, const CommRow& b) { return place(a.op) < place(b.op); });
   return rows;
 }
 
