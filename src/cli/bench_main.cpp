@@ -165,6 +165,17 @@ int report(const json& rows, const std::string& json_file) {
   return count_wrong(rows) == 0 ? 0 : 3;
 }
 
+/// Before minutes of measuring rather than after them.
+void require_place_for(const std::string& json_file) {
+  if (json_file.empty() || json_file == kStdout) return;
+  const std::filesystem::path folder = std::filesystem::absolute(json_file).parent_path();
+  const bool exists = std::filesystem::exists(json_file);
+  const bool good = exists ? !std::filesystem::is_directory(json_file) && access(json_file.c_str(), W_OK) == 0
+                           : access(folder.c_str(), W_OK) == 0;
+  if (good) return;
+  throw Error(ErrorKind::kIo, str("[bench] cannot write '", json_file, "'; --json needs a file that can be made."));
+}
+
 void require_known(const char* what, const std::vector<std::string>& given, const std::vector<std::string>& known) {
   for (const std::string& word : given) {
     if (std::find(known.begin(), known.end(), word) != known.end()) continue;
@@ -229,6 +240,7 @@ int run(int argc, char** argv) {
     const CLI::Option* option = command->get_option_no_throw("--json");
     if (option != nullptr && option->count() > 0 && flags.json_file.empty()) flags.json_file = kStdout;
   }
+  require_place_for(flags.json_file);
   FILE* table = flags.json_file == kStdout ? stderr : stdout;
   if (app.got_subcommand("hello")) return hello();
   if (launch->parsed()) return report(print(bench_launch(flags.ranks, flags.repetitions), table), flags.json_file);

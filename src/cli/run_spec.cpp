@@ -158,6 +158,9 @@ void choose_signals(const RunFlags& f, JobSpec& spec) {
     }
     spec.forwarded_signals.push_back(signal);
   }
+  if (spec.forwarded_signals.empty()) {
+    wrong_flag(str("--signals-to-handle: '", f.signals_to_handle, "' names no signal; for example SIGTERM,SIGINT."));
+  }
 }
 
 void set_seconds(const std::optional<double>& seconds, const char* flag, std::chrono::milliseconds& place) {

@@ -73,6 +73,7 @@ TEST(RunFlags, ReadsStoreSignalsAndTimes) {
   EXPECT_EQ(spec({"--shutdown-timeout", "7", "--grace", "0.5", "p"}).grace.count(), 500);
   EXPECT_THAT(spec({"--signals-to-handle", "SIGUSR1,TERM", "p"}).forwarded_signals, ElementsAre(SIGUSR1, SIGTERM));
   EXPECT_THAT(complaint({"--signals-to-handle", "SIGKILL", "p"}), HasSubstr("'SIGKILL' is no signal that can be"));
+  EXPECT_THAT(complaint({"--signals-to-handle", ",", "p"}), HasSubstr("',' names no signal"));
 }
 
 TEST(RunFlags, TimesThatCannotBeHonouredAreRefused) {
