@@ -117,6 +117,8 @@ void print_memory(pid_t pid) {
       line += number;
     }
   }
+  // A process that ends gives back its memory first, and is there for a while without.
+  if (line == "memory") line += " is given back: the process is ending";
   std::puts(line.c_str());
 }
 
@@ -194,7 +196,9 @@ int main(int argc, char** argv) {
     const std::string yama = first_line("/proc/sys/kernel/yama/ptrace_scope");
     std::fprintf(
         stderr, "[stacks] no stack of process %d: %s%s\n", pid,
-        problem.empty() ? threads[0].error.c_str() : problem.c_str(),
+        problem.empty() && threads[0].error == "no error" ? "it is ending"
+        : problem.empty()                                 ? threads[0].error.c_str()
+                                                          : problem.c_str(),
         yama.empty() || yama == "0" ? "" : " (kernel.yama.ptrace_scope is not 0, which keeps others from looking)");
   }
   // _exit: nothing of what was read needs to be given back.

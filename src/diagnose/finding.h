@@ -33,7 +33,7 @@ struct Finding {
   std::string host{};  ///< empty: this one, or not known
 };
 
-/// Adds evidence while there is room: a file may say the same a million times. The text is cut to 400 bytes.
+/// Adds evidence while there is room, each line once: a file may say the same a million times. The text is cut to 400 bytes.
 void add_evidence(Finding& finding, Evidence evidence);
 inline constexpr size_t kMaxEvidence = 12;
 

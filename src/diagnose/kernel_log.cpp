@@ -103,12 +103,19 @@ class KernelLogReader : public LineReader {
     const auto code = number ? leading_number<int>(*number) : std::nullopt;
     if (!code || device.size() > 32) return false;
     const std::string gpu(device);
-    return add(str("xid ", *code, " ", gpu), [&] {
-      const XidMeaning* known = find_xid(*code);
+    // "45, pid=1818990, name=python3, Ch 00000001 caused by previous Xid 149": that one is the fault.
+    const auto previous = leading_number<int>(after(*number, "caused by previous Xid ").value_or(""));
+    const int fault = previous.value_or(*code);
+    // Errors of NVLink 5 (144 to 150): "145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (...)".
+    const bool goes_on = has(*number, " Nonfatal ");
+    return add(str("xid ", fault, goes_on, " ", gpu), [&] {
+      const XidMeaning* known = find_xid(fault);
+      Severity severity = known != nullptr ? known->severity : Severity::kWarning;
+      if (goes_on) severity = Severity::kWarning;
       return finding(
-          str("xid.", *code), known != nullptr ? known->severity : Severity::kWarning, known != nullptr ? 0.95 : 0.6,
+          str("xid.", fault), severity, known != nullptr ? 0.95 : 0.6,
           str("GPU ", gpu, ": ", known != nullptr ? known->meaning : "an error of the driver that is not in our table",
-              " (Xid ", *code, ")"),
+              goes_on ? ", not fatal" : "", " (Xid ", fault, previous ? ", by the Xid 45 that followed" : "", ")"),
           known != nullptr ? known->action : "Look it up: https://docs.nvidia.com/deploy/xid-errors/");
     });
   }
@@ -142,7 +149,7 @@ class KernelLogReader : public LineReader {
 
   bool nvrm(std::string_view text) {
     if (!has(text, "NVRM: ")) return false;
-    if (has(text, "has fallen off the bus")) {
+    if (has(text, "fallen off the bus")) {
       return add("off the bus", [&] {
         return finding("gpu.off_the_bus", Severity::kError, 0.95, "a GPU has fallen off the PCIe bus",
                        find_xid(79)->action);

@@ -76,7 +76,8 @@ std::optional<NcclLine> parse_nccl_line(std::string_view text) {
       line.source = word;
     }
   }
-  if (!found) return std::nullopt;
+  // A warning whose front was cut off still says what went wrong; of whom is not known.
+  if (!found && line.level != "WARN") return std::nullopt;
   line.prefix_rank = rank_in_front(text);
   return line;
 }

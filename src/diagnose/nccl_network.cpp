@@ -66,7 +66,7 @@ class NcclNetworkReader : public LineReader {
       return;
     }
     const auto parsed = parse_nccl_line(line.text);
-    if (!parsed) return;
+    if (!parsed || (parsed->host.empty() && parsed->level != "version")) return;
     seen_ = true;
     const Evidence evidence{file_, line.number, std::string(line.text.substr(0, 400))};
     if (parsed->level == "version") {

@@ -42,6 +42,22 @@ TEST(JobLogs, WhoAnswersTheDumpSignalAndIsBehindIsNamed) {
                {"rank 0 waits in all_reduce", "rank 9 has not issued it"});
 }
 
+TEST(JobLogs, GroupsWithCallsOfOneNumberAreToldApart) {
+  const auto wait = [](int rank, int in_group, const char* group) {
+    return str(
+        "[rank", rank, "]:[E218 04:54:22.864 ProcessGroupNCCL.cpp:616] [Rank ", in_group,
+        "] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=57, OpType=ALLREDUCE, NumelIn=32, "
+        "NumelOut=32, Timeout(ms)=600000) ran for 600045 milliseconds before timing out.\n[rank",
+        rank, "]:[E218 04:54:22.865 ProcessGroupNCCL.cpp:1795] [PG ID 11 PG GUID ", group, " Rank ", in_group,
+        "] Exception (either an error or timeout) detected by watchdog at work: 57, last enqueued NCCL work: 60, "
+        "last completed NCCL work: 56.\n");
+  };
+  const Report report = diagnosed({{"a.log", wait(13, 1, "119") + wait(15, 1, "112")}});
+  ASSERT_EQ(report.findings.size(), 2U) << text_of(report);
+  EXPECT_THAT(text_of(report), HasSubstr("rank 13 waits in all_reduce of 32 elements, call 57 of group '119'"));
+  EXPECT_THAT(text_of(report), HasSubstr("rank 15 waits in all_reduce of 32 elements, call 57 of group '112'"));
+}
+
 TEST(JobLogs, UnlikeCallsUnderOneNumber) {
   expect_first(diagnosed({{"a.log", timeout(0, 7) + timeout(1, 7, "BROADCAST") + timeout(2, 7)}}), "calls.mismatch",
                {1}, {"call 7 is not the same on all ranks"});

@@ -32,6 +32,13 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         Case{"[  966.503025] NVRM: Xid (0000:01:00): 31, Ch 0000000b, engmask 00000120, intr 10000000", "xid.31",
              "GPU 0000:01:00"},
+        Case{
+            "kernel: NVRM: Xid (PCI:0000:dc:00): 45, pid=1818990, name=python3, Ch 00000001 caused by previous Xid 149",
+            "xid.149", "an NVLink error (network) (Xid 149, by the Xid 45 that followed)"},
+        Case{"NVRM: Xid (PCI:0018:01:00): 145, RLW_RXPIPE Nonfatal XC0 i0 Link 13 (0x0409a0c2 0x00000008)", "xid.145",
+             "not fatal (Xid 145)"},
+        Case{"               NVRM: fallen off the bus and is not responding to commands.", "gpu.off_the_bus",
+             "fallen off the PCIe bus"},
         Case{"Nov 22 18:29:55 host kernel: NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has "
              "fallen off the bus.",
              "xid.79", "fallen off the PCIe bus"},

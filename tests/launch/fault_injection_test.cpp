@@ -19,6 +19,7 @@ namespace trireme::testing {
 namespace {
 
 using ::testing::AllOf;
+using ::testing::AnyOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Not;
@@ -152,7 +153,9 @@ class FaultInjection : public JobTest {
       const std::string inside = name == "crash" ? "train(" : name == "memory" ? "std::terminate" : "";
       EXPECT_THAT(report, HasSubstr(inside));
       for (int rank = 0; rank < trial.num_ranks; ++rank) {
-        EXPECT_THAT(read(str("run/reports/rank", rank, ".txt")), HasSubstr("VmHWM")) << rank;
+        // Who lost the culprit ends as well, and has no memory any more when it is caught at that.
+        EXPECT_THAT(read(str("run/reports/rank", rank, ".txt")), AnyOf(HasSubstr("VmHWM"), HasSubstr("is ending")))
+            << rank;
         EXPECT_TRUE(std::filesystem::exists(str(run_dir(), "/trace/rank", rank, ".trace")));
       }
     }

@@ -225,6 +225,14 @@ void unused_parameters(const LogLine& line, Story& story) {
   finding.confidence = 0.9;
   if (const auto rank = leading_number<int>(*rest)) finding.ranks = {*rank};
   const std::string names = excerpt(trimmed(after(*rest, ":").value_or("")), 300);
+  // Names, where TORCH_DISTRIBUTED_DEBUG asks for them, are followed by the indices of the same.
+  const bool indices = has(line.text, "Parameter indices");
+  for (const Finding& known : story.findings) {
+    if (indices && known.code == finding.code && known.ranks == finding.ranks &&
+        known.evidence.front().file == line.file && known.evidence.back().line + 3 >= line.number &&
+        !has(known.evidence.back().text, "Parameter indices"))
+      return;
+  }
   finding.cause = str("parameters got no gradient in the step before", names.empty() ? "" : ": " + names);
   finding.advice =
       "A part of the model was not used in the loss. Pass find_unused_parameters=True, or use all of it on every rank; "
@@ -251,6 +259,13 @@ void ready_twice(const LogLine& line, Story& story) {
 }  // namespace
 
 std::optional<int> c10d_rank(std::string_view text) {
+  // "[rank13]:[E218 ...] [Rank 1]": of the job first (2.2 and later), then of the group.
+  if (const size_t end = text.find("]:["); end != std::string_view::npos) {
+    const size_t open = text.substr(0, end).rfind("[rank");
+    const std::string_view digits =
+        open == std::string_view::npos ? std::string_view{} : text.substr(open + 5, end - open - 5);
+    if (all_digits(digits) && digits.size() <= 7) return leading_number<int>(digits);
+  }
   // "Rank 12]" inside brackets; "[Rank 0]: Rank 1 failed" is rank 0 speaking.
   for (size_t at = text.find("Rank "); at != std::string_view::npos; at = text.find("Rank ", at + 5)) {
     const std::string_view digits = until(text.substr(at + 5), "]");

@@ -15,13 +15,17 @@ class KeywordSet {
   /// Up to 65,535 letters in all. Word i is reported as bit i % 64 of element i / 64.
   explicit KeywordSet(const std::vector<std::string_view>& words);
 
-  static constexpr size_t kMostWords = 128;
+  static constexpr size_t kMostWords = 256;
   using Found = std::array<uint64_t, kMostWords / 64>;
 
   /// All words that occur in `text`.
   [[nodiscard]] Found find(std::string_view text) const;
 
-  [[nodiscard]] static bool any(const Found& found) { return (found[0] | found[1]) != 0; }
+  [[nodiscard]] static bool any(const Found& found) {
+    uint64_t all = 0;
+    for (const uint64_t part : found) all |= part;
+    return all != 0;
+  }
   [[nodiscard]] static bool has(const Found& found, size_t word) { return (found[word / 64] >> (word % 64) & 1) != 0; }
 
  private:

@@ -55,6 +55,37 @@ void mpirun_noticed(const LogLine& line, Story& story) {
   Story::keep(story.ends, std::move(end));
 }
 
+// DeepSpeed: "['/usr/bin/python', '-u', 'main.py', '--local_rank=7'] exits with return code = -9"
+void deepspeed_ended(const LogLine& line, Story& story) {
+  const auto code = leading_number<int>(after(line.text, "exits with return code = ").value_or(""));
+  if (!code || *code == 0) return;
+  RankEnd end;
+  if (*code < 0) {
+    end.signal = -*code;
+  } else {
+    end.exit_code = *code;
+  }
+  if (const auto local = leading_number<int>(after(line.text, "--local_rank=").value_or("")))
+    end.hint = str("local rank ", *local);
+  end.evidence = line.evidence();
+  Story::keep(story.ends, std::move(end));
+}
+
+// "MPI_ABORT was invoked on rank 5 in communicator MPI_COMM_WORLD"
+void mpi_abort(const LogLine& line, Story& story) {
+  const auto rank = leading_number<int>(after(line.text, "MPI_ABORT was invoked on rank ").value_or(""));
+  if (!rank) return;
+  Finding finding;
+  finding.code = "rank.aborted";
+  finding.severity = Severity::kError;
+  finding.confidence = 0.7;
+  finding.ranks = {*rank};
+  finding.cause = str("rank ", *rank, " called MPI_Abort");
+  finding.advice = "Its own lines before that say why.";
+  add_evidence(finding, line.evidence());
+  story.add(std::move(finding));
+}
+
 // "DataLoader worker (pid 4121) is killed by signal: Bus error. It is possible that dataloader's workers are out of shared memory."
 void data_loader(const LogLine& line, Story& story) {
   const bool bus = has(line.text, "Bus error") || has(line.text, "shared memory");
@@ -78,6 +109,7 @@ void data_loader(const LogLine& line, Story& story) {
 void no_space(const LogLine& line, Story& story) {
   // As an error of the program, not in a text about it.
   if (!has(line.text, "rror") && !has(line.text, "Errno 28")) return;
+  if (has(line.text, "NCCL WARN")) return;  // nccl_failures.cpp
   Finding finding;
   finding.code = "host.no_space";
   finding.severity = Severity::kError;
@@ -110,10 +142,9 @@ std::string name_of_signal(int signal) {
 }
 
 std::vector<LogRule> launcher_rules() {
-  return {{"failed (exitcode: ", &elastic_failed},
-          {"closing signal SIGTERM", &elastic_closes},
-          {"noticed that process rank", &mpirun_noticed},
-          {"DataLoader worker (pid", &data_loader},
+  return {{"failed (exitcode: ", &elastic_failed},        {"closing signal SIGTERM", &elastic_closes},
+          {"noticed that process rank", &mpirun_noticed}, {"exits with return code = ", &deepspeed_ended},
+          {"MPI_ABORT was invoked on rank", &mpi_abort},  {"DataLoader worker (pid", &data_loader},
           {"No space left on device", &no_space}};
 }
 

@@ -39,5 +39,6 @@ struct LogRule {
 [[nodiscard]] std::vector<LogRule> slurm_rules();
 [[nodiscard]] std::vector<LogRule> memory_rules();
 [[nodiscard]] std::vector<LogRule> nccl_rules();
+[[nodiscard]] std::vector<LogRule> known_error_rules();
 
 }  // namespace trireme::diagnose

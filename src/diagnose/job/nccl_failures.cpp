@@ -1,4 +1,6 @@
 // What NCCL's WARN lines (2.8 to 2.30) say of failures. Its network and versions are told by nccl_network.cpp from the same lines.
+#include <algorithm>
+
 #include "base/str.h"
 #include "diagnose/excerpt.h"
 #include "diagnose/job/log_line.h"
@@ -23,9 +25,10 @@ Finding make(const LogLine& line, const NcclLine& nccl, const char* code, double
 }
 
 // "Duplicate GPU detected : rank 2 and rank 0 both on CUDA device 1000": each rank tells it of itself and one other, so the ranks of all lines of a
-// device are put together.
-void duplicate_gpu(const LogLine& line, const NcclLine& nccl, Story& story) {
-  const auto first = after(nccl.text, ": rank ");
+// device are put together. An exception repeats it behind "Last error:", without NCCL's front.
+void duplicate_gpu(const LogLine& line, Story& story) {
+  const NcclLine nccl = parse_nccl_line(line.text).value_or(NcclLine{});
+  const auto first = after(after(line.text, "Duplicate GPU detected").value_or(""), ": rank ");
   const auto second = first ? after(*first, "and rank ") : std::nullopt;
   const auto device = second ? after(*second, "CUDA device ") : std::nullopt;
   if (!device) return;
@@ -36,6 +39,7 @@ void duplicate_gpu(const LogLine& line, const NcclLine& nccl, Story& story) {
                          "look at CUDA_VISIBLE_DEVICES (under mpirun and srun the local rank is "
                          "OMPI_COMM_WORLD_LOCAL_RANK, SLURM_LOCALID).");
   finding.ranks = {leading_number<int>(*first).value_or(0), leading_number<int>(*second).value_or(0)};
+  std::sort(finding.ranks.begin(), finding.ranks.end());
   story.add(std::move(finding));
 }
 
@@ -144,22 +148,33 @@ void plugin(const LogLine& line, const NcclLine& nccl, Story& story) {
                  "NCCL_NET_PLUGIN may name something that is not there."));
 }
 
+/// Told only when nothing else is found.
+void unknown(const LogLine& line, const NcclLine& nccl, Story& story) {
+  story.add(make(line, nccl, "nccl.warning", 0.2, str("NCCL warns: ", excerpt(nccl.text, 160)),
+                 "Not in our table. Run with NCCL_DEBUG=INFO and look at the lines before the first warning."));
+}
+
 void take(const LogLine& line, Story& story) {
   const auto nccl = parse_nccl_line(line.text);
   if (!nccl || nccl->level != "WARN") return;
-  if (has(nccl->text, "Duplicate GPU detected")) return duplicate_gpu(line, *nccl, story);
   if (has(nccl->text, "Got completion")) return completion(line, *nccl, story);
-  if (has(nccl->text, "/dev/shm")) return shared_memory(line, *nccl, story);
+  if (has(nccl->text, "/dev/shm") || has(nccl->text, "shared memory segment") ||
+      (has(nccl->text, "posix_fallocate") && has(nccl->text, "No space left")))
+    return shared_memory(line, *nccl, story);
   if (has(nccl->text, "Message truncated")) return truncated(line, *nccl, story);
   if (has(nccl->text, "no socket interface found") || has(nccl->text, "No interface found"))
     return no_interface(line, *nccl, story);
+  if (has(nccl->text, "Duplicate GPU detected")) return;  // has a rule of its own
+  if (has(nccl->text, "peer access") || has(nccl->text, "peer mapping") || has(nccl->text, "ibv_"))
+    return;  // known_errors.cpp
   if (has(nccl->text, "Cuda failure")) return cuda_failure(line, *nccl, story);
   if (has(nccl->text, "Failed to initialize any NET plugin")) return plugin(line, *nccl, story);
   if (has(nccl->text, "onnect") &&
       (has(nccl->text, "refused") || has(nccl->text, "No route") || has(nccl->text, "unreachable") ||
        has(nccl->text, "closed by remote peer") || has(nccl->text, "reset by peer") || has(nccl->text, "timed out"))) {
-    connection(line, *nccl, story);
+    return connection(line, *nccl, story);
   }
+  unknown(line, *nccl, story);
 }
 
 void communicator(const LogLine& line, Story& story) {
@@ -170,6 +185,8 @@ void communicator(const LogLine& line, Story& story) {
 
 }  // namespace
 
-std::vector<LogRule> nccl_rules() { return {{"NCCL WARN", &take}, {" nranks ", &communicator}}; }
+std::vector<LogRule> nccl_rules() {
+  return {{"NCCL WARN", &take}, {"Duplicate GPU detected", &duplicate_gpu}, {" nranks ", &communicator}};
+}
 
 }  // namespace trireme::diagnose

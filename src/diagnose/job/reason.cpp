@@ -1,6 +1,7 @@
 #include "diagnose/job/reason.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/str.h"
 
@@ -15,6 +16,10 @@ bool overlap(const std::vector<int>& a, const std::vector<int>& b) {
 
 bool is_about_calls(const Finding& finding) { return finding.code.starts_with("calls."); }
 
+void take_evidence(Finding& into, const Finding& from) {
+  for (const Evidence& evidence : from.evidence) add_evidence(into, evidence);
+}
+
 /// Findings that a rank was not there, as against one that did something wrong.
 bool is_absence(const Finding& finding) {
   return finding.code == "calls.not_entered" || finding.code == "calls.no_dump" || finding.code == "calls.timeout" ||
@@ -24,14 +29,57 @@ bool is_absence(const Finding& finding) {
 /// Failures of a rank or its host: they explain why others waited.
 bool explains(const Finding& finding) {
   if (finding.severity != Severity::kError || finding.confidence <= kConsequence) return false;
-  return finding.code.starts_with("rank.") || finding.code.starts_with("host.") ||
-         finding.code.starts_with("memory.") || finding.code.starts_with("data.") ||
-         finding.code.starts_with("slurm.") || finding.code == "nccl.duplicate_gpu" ||
-         finding.code == "ddp.unused_parameters" || finding.code == "nccl.ib_unreachable";
+  constexpr std::array<std::string_view, 11> kKinds = {"rank.",
+                                                       "host.",
+                                                       "memory.",
+                                                       "data.",
+                                                       "slurm.",
+                                                       "cuda.",
+                                                       "mpi.",
+                                                       "program.",
+                                                       "values.",
+                                                       "nccl.duplicate_gpu",
+                                                       "ddp.unused_parameters"};
+  return std::any_of(kKinds.begin(), kKinds.end(),
+                     [&](std::string_view kind) { return finding.code.starts_with(kind); }) ||
+         (finding.code.starts_with("nccl.") && finding.confidence >= 0.8);
 }
 
-void take_evidence(Finding& into, const Finding& from) {
-  for (const Evidence& evidence : from.evidence) add_evidence(into, evidence);
+/// What an error's own text says of it, and that a rank failed with that text: one finding, of the rank and with the advice for that error.
+void join_known(std::vector<Finding>& failures, std::vector<Finding>& told) {
+  const auto share_a_line = [](const Finding& a, const Finding& b) {
+    return std::any_of(a.evidence.begin(), a.evidence.end(), [&b](const Evidence& one) {
+      return std::any_of(b.evidence.begin(), b.evidence.end(), [&one](const Evidence& other) {
+        return one.line > 0 && one.line == other.line && one.file == other.file;
+      });
+    });
+  };
+  std::erase_if(told, [&](const Finding& known) {
+    bool joined = false;
+    for (Finding& failure : failures) {
+      const bool about_a_rank =
+          failure.code == "rank.failed" || failure.code == "rank.error" || failure.code == "rank.crashed";
+      if (!about_a_rank || !share_a_line(failure, known)) continue;
+      joined = true;
+      failure.advice = known.advice;
+      if (failure.confidence <= kConsequence && known.confidence < 0.7) continue;
+      failure.code = known.code;
+      failure.confidence = std::max(failure.confidence, known.confidence);
+      take_evidence(failure, known);
+    }
+    return joined;
+  });
+  // "NCCL error in: ..." of a rank is the echo of a warning that says more.
+  const auto cause = std::find_if(told.begin(), told.end(), [](const Finding& one) {
+    return one.confidence >= 0.7 && (one.code.starts_with("nccl.") || one.code.starts_with("cuda."));
+  });
+  if (cause == told.end()) return;
+  const auto join_echo = [&cause](const Finding& failure) {
+    if (&failure == &*cause || failure.cause.find("NCCL error in") == std::string::npos) return false;
+    take_evidence(*cause, failure);
+    return true;
+  };
+  std::erase_if(failures, join_echo);
 }
 
 /// A rank that ran out of device memory both prints that and fails: one finding.
@@ -110,6 +158,7 @@ void reason(Story& story, const CompareOptions& given, Report& report) {
   const std::vector<RankEnd> ends = merged_ends(story.ends);
   std::vector<Finding> causes = failures_of(story, ends);
   join_memory(causes, story.findings);
+  join_known(causes, story.findings);
   live_findings(story, causes);
   for (Finding& finding : slow_ranks_of(story)) causes.push_back(std::move(finding));
   for (Finding& finding : story.findings) causes.push_back(std::move(finding));
@@ -136,7 +185,7 @@ void reason(Story& story, const CompareOptions& given, Report& report) {
   for (Finding& cause : causes) {
     // Told only when nothing else is: who ended with "I lost another rank", a connection that closed.
     if (has_cause && cause.confidence <= kConsequence) continue;
-    if (has_cause && cause.code == "nccl.peer_gone") continue;
+    if (has_cause && cause.code.ends_with(".peer_gone")) continue;
     if (cause.confidence <= kConsequence) cause.confidence = 0.5;
     report.findings.push_back(std::move(cause));
   }

@@ -76,6 +76,15 @@ class Failures {
     }
     for (const OomKill& kill : story_.oom_kills) {
       if (std::find(used_.begin(), used_.end(), &kill) != used_.end() || !kill.by_batch_system) continue;
+      // slurmstepd says that something of the step was killed, srun which task: once.
+      const auto same = std::find_if(findings_.begin(), findings_.end(), [&kill](const Finding& one) {
+        return one.code == "host.oom_killed" && kill.ranks.empty() &&
+               (kill.host.empty() || one.host.empty() || kill.host == one.host);
+      });
+      if (same != findings_.end()) {
+        add_evidence(*same, kill.evidence);
+        continue;
+      }
       Finding finding;
       finding.code = "host.oom_killed";
       finding.severity = Severity::kError;

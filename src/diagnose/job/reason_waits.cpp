@@ -89,13 +89,37 @@ class Waits {
 
   void watchdogs() {
     std::map<std::pair<std::string, int64_t>, std::vector<const Waiting*>> by_call;
-    for (const Waiting& waiting : story_.waiting) by_call[{waiting.group, waiting.call}].push_back(&waiting);
+    const std::vector<Waiting> all = with_groups();
+    for (const Waiting& waiting : all) by_call[{waiting.group, waiting.call}].push_back(&waiting);
     for (auto& [call, waiting] : by_call) {
       std::sort(waiting.begin(), waiting.end(), [](const Waiting* a, const Waiting* b) { return a->rank < b->rank; });
       if (!unlike(waiting)) one_call(waiting);
       constexpr size_t kMostCalls = 5;
       if (findings_.size() > kMostCalls) return;
     }
+  }
+
+  /// The line that says in which call a rank timed out does not say of which group; the one on its progress does. It counts where it tells calls of
+  /// one number apart: not every rank prints it.
+  [[nodiscard]] std::vector<Waiting> with_groups() const {
+    std::vector<Waiting> all = story_.waiting;
+    std::map<int64_t, std::set<std::string>> groups_of_call;
+    for (Waiting& waiting : all) {
+      if (!waiting.group.empty()) continue;
+      std::set<std::string> groups;
+      for (const Progress& one : story_.progress) {
+        const bool in_it = one.rank == waiting.rank && one.timed_out && one.enqueued && *one.enqueued >= waiting.call &&
+                           one.completed.value_or(-1) < waiting.call;
+        if (in_it) groups.insert(one.group);
+      }
+      if (groups.size() != 1) continue;
+      waiting.group = *groups.begin();
+      groups_of_call[waiting.call].insert(waiting.group);
+    }
+    for (size_t i = 0; i < all.size(); ++i) {
+      if (groups_of_call[all[i].call].size() < 2) all[i].group = story_.waiting[i].group;
+    }
+    return all;
   }
 
   static void add_lines(Finding& finding, const std::vector<const Waiting*>& waiting) {

@@ -79,7 +79,8 @@ void cancelled(const LogLine& line, Story& story) {
   } else {
     finding = about_job(line, "slurm.cancelled", str("job ", id, " was cancelled"),
                         "By scancel, or because a task of it failed: see what stands before that line.");
-    finding.confidence = 0.5;
+    finding.confidence =
+        0.3;  // told only when nothing else is: Slurm cancels the rest of a step when a task of it has failed
   }
   finding.host = {};
   // JOB and STEP say the same twice.

@@ -7,7 +7,6 @@
 #include <set>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -120,7 +119,7 @@ struct Story {
   static void keep(std::vector<T>& list, T value) {
     if (list.size() < kMost) list.push_back(std::move(value));
   }
-  /// The same, once for each rank and call: the text comes again as the exception that ends the process.
+  /// The same, once for each rank and group: the first call that it waits in.
   void add_waiting(Waiting one);
   /// The same, the newest of each rank and group.
   void add_progress(Progress one);
@@ -132,7 +131,7 @@ struct Story {
   void add(Finding finding);
 
  private:
-  std::set<std::tuple<int, int64_t, std::string>> waiting_keys_{};
+  std::map<std::pair<int, std::string>, size_t> waiting_at_{};
   std::map<std::pair<int, std::string>, size_t> progress_at_{};
 };
 
