@@ -8,6 +8,7 @@
 #include "base/torch/torch_compat.h"
 #include "comm/group_state.h"
 #include "comm/meeting.h"
+#include "profile/group_meeting.h"
 #include "profile/rank_report.h"
 #include "trireme/base/error.h"
 
@@ -152,8 +153,14 @@ SharedParts share_memory(const Group& group, size_t part_bytes) {
   options.timeout = state.timeout;
   std::vector<int> all(state.global_ranks.size());
   std::iota(all.begin(), all.end(), 0);
-  return state.meeting->share(key, group.rank(), group.size(), part_bytes, options,
-                              watch_members(state, std::move(all), state.name));
+  profile::CollectiveTrace* trace = group.size() > 1 && state.meeting->waits() ? state.trace.get() : nullptr;
+  profile::GroupMeeting meeting(
+      trace,
+      trace == nullptr ? uint16_t{0} : trace->register_group(str(state.name, " (shared memory)"), state.global_ranks));
+  SharedParts parts = state.meeting->share(key, group.rank(), group.size(), part_bytes, options,
+                                           watch_members(state, std::move(all), state.name));
+  meeting.done();
+  return parts;
 }
 
 HostBackend& require_host(const Group& group, std::string_view what) {

@@ -15,6 +15,7 @@ namespace trireme::comm {
 /// Ranks as threads of one process. The first member that comes makes the communicators of all.
 class ThreadMeeting final : public Meeting {
  public:
+  [[nodiscard]] bool waits() const noexcept override { return false; }
   [[nodiscard]] std::unique_ptr<Communicator> meet(const std::string& key, int rank, int size,
                                                    CommunicatorOptions options, const MeetingWatch& watch) override;
   [[nodiscard]] SharedParts share(const std::string& key, int rank, int size, size_t part_bytes,

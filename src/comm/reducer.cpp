@@ -12,6 +12,7 @@
 #include "base/str.h"
 #include "comm/own_code.h"
 #include "comm/step.h"
+#include "profile/busy_board.h"
 #include "trireme/base/error.h"
 
 namespace trireme::comm {
@@ -74,6 +75,7 @@ Reducer::Reducer(HostBackend& host, std::vector<std::string> names, std::vector<
 }
 
 Reducer::~Reducer() {
+  set_sync(true);
   for (Slot& slot : slots_) {
     if (slot.accumulator) slot.accumulator->del_post_hook(slot.hook);
   }
@@ -91,6 +93,16 @@ int64_t Reducer::gradient_bytes() const noexcept {
   int64_t sum = 0;
   for (const BucketItem& item : items_) sum += item.bytes;
   return sum;
+}
+
+void Reducer::set_sync(bool sync) noexcept {
+  if (sync == sync_) return;
+  sync_ = sync;
+  if (sync) {
+    profile::end_busy(note_);
+  } else {
+    note_ = profile::begin_note("no_sync(), where backward takes part in no all_reduce");
+  }
 }
 
 void Reducer::make_buckets(std::span<const size_t> order) {

@@ -45,7 +45,7 @@ class Reducer {
   Reducer& operator=(const Reducer&) = delete;
 
   /// Whether backward reduces; while off, gradients add up locally.
-  void set_sync(bool sync) noexcept { sync_ = sync; }
+  void set_sync(bool sync) noexcept;
 
   /// Before a forward: throws kUnsupported when a parameter is not what it was; presets .grad where they are to be views of
   /// their bucket.
@@ -124,6 +124,7 @@ class Reducer {
   int graph_task_ = -1;
   bool active_ = false;
   bool sync_ = true;
+  int note_ = -1;  // while sync_ is off: where this rank is, for the watch for hangs
   bool rebuilt_ = false;
   uint64_t num_reductions_ = 0;
   int64_t arena_bytes_ = 0;

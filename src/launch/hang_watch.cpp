@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -19,8 +18,10 @@
 #include "base/replace_file.h"
 #include "base/str.h"
 #include "launch/failure_report.h"
+#include "launch/hang_words.h"
 #include "launch/process_tree.h"
 #include "profile/divergence.h"
+#include "profile/group_meeting.h"
 #include "trireme/base/error.h"
 
 namespace trireme::launch {
@@ -35,7 +36,10 @@ using std::chrono::milliseconds;
 
 /// After the first failure: for the others to notice it, so that what they called is in their traces.
 constexpr milliseconds kAftermath{250};
-constexpr size_t kMostLines = 6;
+/// Looking at a process takes some 0.1 s; of many that are late the first ones say enough.
+constexpr size_t kMostLooked = 16;
+/// Ranks of one job do not start equally fast. One that has not come to init() gets the limit and as long again as the others took, up to this.
+constexpr double kMostStart_s = 5;
 /// It reads all that the traces hold, which costs more than the look at what is pending.
 constexpr int kLooksPerSlowLook = 4;
 
@@ -51,31 +55,9 @@ timespec now_on_the_wall() {
   return now;
 }
 
-std::string ranks_text(const std::vector<int>& ranks) {
-  return str(ranks.size() == 1 ? "rank " : "ranks ", join(ranks));
-}
-
-std::string seconds_text(double seconds) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.1f s", seconds);
-  return text;
-}
-
-std::string busy_text(const profile::BusyState& busy) {
-  std::string text = busy.what;
-  if (busy.fraction >= 0) text += str(", ", std::lround(busy.fraction * 100), " %");
-  return text +
-         str(", for ", seconds_text(static_cast<double>(now_ns()) * 1e-9 - static_cast<double>(busy.since_ns) * 1e-9));
-}
-
 const TraceSnapshot* trace_of(const std::vector<TraceSnapshot>& traces, int rank) {
   const auto found = std::find_if(traces.begin(), traces.end(), [&](const auto& trace) { return trace.rank == rank; });
   return found != traces.end() ? &*found : nullptr;
-}
-
-std::string call_text(const StalledCall& call) {
-  return str("group '", call.group, "' call ", call.call, ", ", call.what,
-             call.step > 0 ? str(", step ", call.step) : "");
 }
 
 /// A message is counted by each of its ends, a collective by all alike.
@@ -89,6 +71,7 @@ std::pair<std::string, uint64_t> name_of(const std::string& group, const std::st
 HangWatch::HangWatch(WatchOptions options)
     : options_(std::move(options)),
       started_(now_on_the_wall()),
+      started_ns_(now_ns()),
       ready_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
       slow_watch_(options_.run_dir, options_.slow) {
   last_look_ns_ = now_ns();
@@ -157,7 +140,9 @@ void HangWatch::run() {
     changed_.wait_for(lock, hangs ? period() : milliseconds(1000), [&] { return stop_ || failed_; });
     const std::optional<int> failed = failed_;
     if ((stop_ || ending_) && !failed) {
+      const bool all_ended = !ending_;
       lock.unlock();
+      if (all_ended) tell_what_goes_on({});
       return look_for_slow_ranks();
     }
     if (failed) changed_.wait_for(lock, kAftermath, [&] { return stop_; });
@@ -221,6 +206,7 @@ void HangWatch::look() {
     }
   }
   if (options_.limit.count() == 0) return;
+  look_for_stopped_last(traces);
   std::map<std::pair<int, uint64_t>, uint64_t> seen;
   std::set<CallName> in_progress;
   bool too_long = false;
@@ -243,6 +229,7 @@ void HangWatch::look() {
   if (!too_long) return;
   HangInputs inputs = gather_inputs();
   HangFinding finding = profile::find_hang(inputs);
+  std::erase_if(finding.calls, [&](const StalledCall& call) { return may_still_be_starting(call, inputs); });
   if (finding.empty()) return;
   // A rank that is late may have calls under way on other threads while its main thread does something else.
   bool again = false;
@@ -250,14 +237,45 @@ void HangWatch::look() {
     const bool named = std::any_of(finding.calls.begin(), finding.calls.end(), [&](const StalledCall& call) {
       return std::find(call.late.begin(), call.late.end(), trace.rank) != call.late.end();
     });
-    if (!named || inputs.cannot_go.contains(trace.rank)) continue;
+    if (!named || inputs.cannot_go.contains(trace.rank) || looks_.size() >= kMostLooked) continue;
     ProcessLook& seen_now = looks_[trace.rank];
     seen_now = look_at_process(process_of(trace.rank, inputs.traces), options_.stacks_program, options_.stacks_limit);
     if (seen_now.threads.empty() || seen_now.threads[0].frames.empty() || seen_now.main_thread_communicates()) continue;
     again = inputs.cannot_go.insert(trace.rank).second || again;
   }
   if (again) finding = profile::find_hang(inputs);
+  std::erase_if(finding.calls, [&](const StalledCall& call) { return may_still_be_starting(call, inputs); });
   if (!finding.empty()) tell_or_wait(finding, inputs.traces);
+}
+
+void HangWatch::look_for_stopped_last(const std::vector<TraceSnapshot>& traces) {
+  std::vector<int> living;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [rank, state] : ranks_) {
+      if (state.living) living.push_back(rank);
+    }
+    if (living.size() == ranks_.size()) living.clear();
+  }
+  const bool all_stopped = !living.empty() && std::all_of(living.begin(), living.end(), [&](int rank) {
+    return read_process(process_of(rank, traces)).state == 'T';
+  });
+  if (!all_stopped) {
+    last_stopped_ns_.reset();
+    return;
+  }
+  if (!last_stopped_ns_) last_stopped_ns_ = {watched_ns_, false};
+  const double waited_s = static_cast<double>(watched_ns_ - last_stopped_ns_->first) * 1e-9;
+  if (last_stopped_ns_->second || waited_s * 1e3 < static_cast<double>(options_.limit.count())) return;
+  last_stopped_ns_->second = true;
+  for (const int rank : living) {
+    looks_[rank] = look_at_process(process_of(rank, traces), looks_.size() < kMostLooked ? options_.stacks_program : "",
+                                   options_.stacks_limit);
+    if (!looks_[rank].text.empty()) write_report(rank, looks_[rank]);
+  }
+  HangStory story = tell_stopped_last(living, waited_s, looks_, options_.run_dir);
+  add_to_file(std::move(story.json));
+  post(WatchReport::Kind::kHang, std::move(story.text));
 }
 
 void HangWatch::look_for_slow_ranks() {
@@ -282,6 +300,16 @@ HangInputs HangWatch::gather_inputs() {
   return inputs;
 }
 
+bool HangWatch::may_still_be_starting(const StalledCall& call, const HangInputs& inputs) const {
+  if (call.call != profile::kMeetingCall) return false;
+  const bool none_has_come = std::none_of(call.late.begin(), call.late.end(), [&](int rank) {
+    return trace_of(inputs.traces, rank) != nullptr || inputs.cannot_go.contains(rank);
+  });
+  const double others_took_s = static_cast<double>(inputs.now_ns - started_ns_) * 1e-9 - call.waited_s;
+  const double limit_s = 1e-3 * static_cast<double>(options_.limit.count());
+  return none_has_come && call.waited_s < limit_s + std::clamp(others_took_s, 0.0, kMostStart_s);
+}
+
 /// What is over by now is not told.
 void HangWatch::tell_what_goes_on(const std::set<CallName>& in_progress) {
   for (auto told = told_.begin(); told != told_.end();) {
@@ -289,10 +317,20 @@ void HangWatch::tell_what_goes_on(const std::set<CallName>& in_progress) {
       ++told;
       continue;
     }
-    const std::string& name = told->first.first;
+    const std::string name = told->first.first.substr(0, told->first.first.find('|'));
+    const std::string group = str("group '", name, "'");
+    const double after_s = static_cast<double>(now_ns()) * 1e-9 - told->second.since_s;
     post(WatchReport::Kind::kGoesOn,
-         str("[launch] call ", told->first.second, " of group '", name.substr(0, name.find('|')), "' goes on, after ",
-             seconds_text(static_cast<double>(now_ns()) * 1e-9 - told->second.since_s), ".\n"));
+         str("[launch] ",
+             told->first.second == profile::kMeetingCall ? str(group, " has been made")
+                                                         : str("call ", told->first.second, " of ", group, " goes on"),
+             ", after ", seconds_text(after_s), ".\n"));
+    const nlohmann::json entry = {{"kind", "over"},
+                                  {"unix_ns", now_ns(CLOCK_REALTIME)},
+                                  {"group", name},
+                                  {"call", told->first.second},
+                                  {"waited_s", after_s}};
+    add_to_file(entry.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
     told = told_.erase(told);
   }
 }
@@ -317,10 +355,11 @@ void HangWatch::tell_or_wait(const HangFinding& finding, const std::vector<Trace
   }
   // Looking took a while; the ranks may have gone on meanwhile.
   for (const Culprit& culprit : finding.culprits) {
-    if (!looks_.contains(culprit.rank)) {
-      looks_[culprit.rank] =
-          look_at_process(process_of(culprit.rank, traces), options_.stacks_program, options_.stacks_limit);
-    }
+    if (looks_.contains(culprit.rank)) continue;
+    const bool enough = looks_.size() >= kMostLooked;
+    looks_[culprit.rank] =
+        look_at_process(process_of(culprit.rank, traces), enough ? "" : options_.stacks_program, options_.stacks_limit);
+    if (enough) looks_[culprit.rank].problem = str("the first ", kMostLooked, " ranks were looked at");
   }
   bool still = false;
   for (const TraceSnapshot& trace : read_traces(true)) {
@@ -342,80 +381,24 @@ void HangWatch::tell_or_wait(const HangFinding& finding, const std::vector<Trace
 }
 
 void HangWatch::tell(const HangFinding& finding, const std::vector<TraceSnapshot>& traces) {
-  const StalledCall& first = finding.calls.front();
-  bool all_busy = !finding.culprits.empty();
-  nlohmann::json json = {{"unix_ns", now_ns(CLOCK_REALTIME)},
-                         {"group", first.group},
-                         {"call", first.call},
-                         {"what", first.what},
-                         {"step", first.step},
-                         {"waiting", first.waiting},
-                         {"late", first.late},
-                         {"waited_s", first.waited_s},
-                         {"last_common_call", first.last_common},
-                         {"circle", finding.circle},
-                         {"culprits", nlohmann::json::array()}};
-  std::string details;
-  for (size_t i = 1; i < finding.calls.size() && i < kMostLines; ++i) {
-    const StalledCall& call = finding.calls[i];
-    details += str("[launch]   Also ", call_text(call), ": ", ranks_text(call.waiting),
-                   call.waiting.size() == 1 ? " waits" : " wait", " for ", ranks_text(call.late), ".\n");
-  }
-  for (size_t i = 0; i < finding.links.size() && i < kMostLines; ++i)
-    details += str("[launch]   ", finding.links[i], ".\n");
-  if (!finding.circle.empty()) {
-    details += str("[launch]   ", ranks_text(finding.circle), " wait for each other: none of them can go on.\n");
-  }
   for (const Culprit& culprit : finding.culprits) {
-    const TraceSnapshot* trace = trace_of(traces, culprit.rank);
     const ProcessLook& look = looks_[culprit.rank];
-    const bool busy = trace != nullptr && !trace->busy.empty() && !look.gone() && !look.stopped();
-    all_busy = all_busy && busy;
-    std::string doing;
-    std::string kind;
-    if (trace == nullptr && look.gone()) {
-      kind = "gone", doing = "has ended";
-    } else if (look.gone()) {
-      kind = "gone", doing = trace->closed ? "has ended in good order" : "is dead";
-    } else if (look.stopped()) {
-      kind = "stopped";
-      doing = look.state == 't' ? "is held by a debugger"
-                                : str("is stopped (SIGSTOP); kill -CONT ", look.pid, " lets it go on");
-    } else if (busy) {
-      kind = "busy", doing = str("is busy: ", busy_text(trace->busy.back()));
-    } else if (trace == nullptr) {
-      kind = "absent", doing = str("has not come to trireme::init(): it ", look.words());
-    } else if (culprit.in_a_call && look.main_thread_communicates()) {
-      kind = "in a call", doing = str("is still at ", culprit.call, ", where all are: it ", look.words());
-    } else {
-      kind = "own code", doing = str("is in its own code: it ", look.words());
-    }
-    const bool file = !look.text.empty();
-    if (file) write_report(culprit.rank, look);
-    details +=
-        str("[launch]   rank ", culprit.rank, " (pid ", look.pid, ") ", doing, ". ",
-            file ? str("All its threads: ", short_path(options_.run_dir), "/reports/rank", culprit.rank, ".txt.") : "",
-            "\n");
-    json["culprits"].push_back({{"rank", culprit.rank}, {"pid", look.pid}, {"doing", kind}, {"words", doing}});
+    if (!look.text.empty()) write_report(culprit.rank, look);
   }
-  if (const auto divergence = profile::find_divergence(traces)) {
-    details += str("[launch]   Before that, ", divergence->words(), "\n");
-    json["divergence"] = divergence->words();
-    json["odd"] = divergence->odd;
-  }
-  json["kind"] = all_busy ? "busy" : "hang";
-  const std::string common = first.last_common == 0
-                                 ? std::string("None of this kind was finished by all before.")
-                                 : str("The last one that all finished is ", first.last_common,
-                                       first.last_common_what.empty() ? "" : ", ", first.last_common_what, ".");
-  post(all_busy ? WatchReport::Kind::kBusy : WatchReport::Kind::kHang,
-       str("[launch] ", all_busy ? "Waiting: " : "HANG: ", call_text(first), ": ", ranks_text(first.waiting),
-           first.waiting.size() == 1 ? " has" : " have", " waited ", seconds_text(first.waited_s), " for ",
-           ranks_text(first.late), ". ", common, "\n", details));
-  json_hangs_.push_back(json.dump());
+  HangStory story = tell_hang(finding, traces, looks_, options_.run_dir);
+  add_to_file(std::move(story.json));
+  post(story.all_busy ? WatchReport::Kind::kBusy : WatchReport::Kind::kHang, std::move(story.text));
+}
+
+void HangWatch::add_to_file(std::string entry) {
+  json_hangs_.push_back(std::move(entry));
   std::string all = "{\"schema\": 1, \"hangs\": [\n";
   for (size_t i = 0; i < json_hangs_.size(); ++i) all += str(i > 0 ? ",\n" : "", json_hangs_[i]);
-  replace_file(options_.run_dir + "/hang.json", all + "\n]}\n", "launch.watch");
+  try {
+    replace_file(options_.run_dir + "/hang.json", all + "\n]}\n", "launch.watch");
+  } catch (const Error& error) {
+    log::warn("launch", "the watch for hangs: ", error.what());
+  }
 }
 
 void HangWatch::write_report(int rank, const ProcessLook& look) {

@@ -69,7 +69,6 @@ class HangWatch {
   [[nodiscard]] bool has_left(int rank) const;
 
  private:
-  using Clock = std::chrono::steady_clock;
   struct Rank {
     pid_t pid = 0;
     bool living = false;
@@ -87,20 +86,25 @@ class HangWatch {
   void run();
   void look();
   void look_for_slow_ranks();
+  /// Where all others have ended nobody waits for a rank that is stopped, but the launcher.
+  void look_for_stopped_last(const std::vector<profile::TraceSnapshot>& traces);
   void tell_or_wait(const profile::HangFinding& finding, const std::vector<profile::TraceSnapshot>& traces);
   void tell(const profile::HangFinding& finding, const std::vector<profile::TraceSnapshot>& traces);
   void tell_what_goes_on(const std::set<CallName>& stalled);
   void explain_failure(int culprit);
   [[nodiscard]] std::vector<profile::TraceSnapshot> read_traces(bool only_pending);
   [[nodiscard]] profile::HangInputs gather_inputs();
+  [[nodiscard]] bool may_still_be_starting(const profile::StalledCall& call, const profile::HangInputs& inputs) const;
   [[nodiscard]] pid_t process_of(int rank, const std::vector<profile::TraceSnapshot>& traces);
+  void add_to_file(std::string entry);
   void write_report(int rank, const ProcessLook& look);
   void post(WatchReport::Kind kind, std::string text);
   [[nodiscard]] std::string trace_path(int rank) const;
   [[nodiscard]] std::chrono::milliseconds period() const;
 
   const WatchOptions options_;
-  const timespec started_;  ///< wall clock: an older trace is another job's
+  const timespec started_;     ///< wall clock: an older trace is another job's
+  const uint64_t started_ns_;  ///< CLOCK_MONOTONIC
   Fd ready_;
 
   std::mutex mutex_;
@@ -120,6 +124,8 @@ class HangWatch {
   uint64_t last_look_ns_ = 0;
   std::map<std::pair<int, uint64_t>, uint64_t>
       first_seen_;  ///< (rank, serial) of unfinished calls: watched_ns_ of the first look
+  std::optional<std::pair<uint64_t, bool>>
+      last_stopped_ns_;  ///< all that live are stopped: watched_ns_ of the first look, told
   std::map<CallName, Told> told_;
   std::vector<std::string> json_hangs_;
   std::thread thread_;

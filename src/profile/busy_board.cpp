@@ -55,9 +55,7 @@ float checked(double fraction) {
   return std::isfinite(fraction) && fraction >= 0 ? static_cast<float>(std::min(fraction, 1.0)) : -1.0F;
 }
 
-}  // namespace
-
-int begin_busy(std::string_view what, double fraction) {
+int begin(uint32_t kind, std::string_view what, double fraction) {
   Boards& boards = all();
   if (!is_ours(boards)) return -1;
   const std::lock_guard lock(boards.mutex);
@@ -66,7 +64,7 @@ int begin_busy(std::string_view what, double fraction) {
   if (free == boards.scopes.end()) return -1;
   timespec now{};
   clock_gettime(CLOCK_MONOTONIC, &now);
-  free->in_use = 1;
+  free->in_use = kind;
   free->fraction = checked(fraction);
   free->tid = static_cast<int32_t>(syscall(SYS_gettid));
   free->since_ns = int64_t{now.tv_sec} * 1'000'000'000 + now.tv_nsec;
@@ -76,6 +74,11 @@ int begin_busy(std::string_view what, double fraction) {
   show(boards, slot);
   return slot;
 }
+
+}  // namespace
+
+int begin_busy(std::string_view what, double fraction) { return begin(layout::kBusyScope, what, fraction); }
+int begin_note(std::string_view what) noexcept { return begin(layout::kNote, what, -1); }
 
 void set_busy_fraction(int slot, double fraction) noexcept {
   Boards& boards = all();

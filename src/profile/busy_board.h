@@ -1,4 +1,4 @@
-// What this process says that it is busy with: kept once, and shown in every collective trace that it has open.
+// What this process says that it is busy with, or in the middle of: kept once, and shown in every collective trace that it has open.
 #pragma once
 
 #include <string_view>
@@ -11,6 +11,8 @@ struct BusySlot;
 
 /// The slot of the scope, for the other two; -1 when as many as can be shown are open. Below 0 `fraction` means none. [thread-safe]
 [[nodiscard]] int begin_busy(std::string_view what, double fraction);
+/// Where the process is, which is no reason to wait for it: "no_sync()". Ended by end_busy(). [thread-safe]
+[[nodiscard]] int begin_note(std::string_view what) noexcept;
 void set_busy_fraction(int slot, double fraction) noexcept;
 void end_busy(int slot) noexcept;
 

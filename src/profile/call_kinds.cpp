@@ -88,7 +88,7 @@ std::string_view to_string(OpKind op) noexcept {
 
 std::string describe(const CallWords& call) {
   std::string text(to_string(call.op));
-  if (call.op == OpKind::kBarrier) return text;
+  if (call.op == OpKind::kBarrier) return call.label.empty() ? text : str(text, " (", call.label, ")");
   const bool reduces = call.op == OpKind::kAllReduce || call.op == OpKind::kReduceScatter;
   if (reduces) text += str(" ", to_string(call.reduce));
   text += str(" ", to_string(call.dtype), "[");

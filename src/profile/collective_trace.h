@@ -125,6 +125,7 @@ struct TraceSnapshot {
   std::vector<std::string> groups;
   std::vector<std::vector<int>> group_ranks;
   std::vector<BusyState> busy;           ///< oldest first
+  std::vector<BusyState> notes;          ///< what it is in the middle of, which is no excuse: "no_sync()"; oldest first
   std::vector<DataWaitSpan> data_waits;  ///< the last ones, oldest first
   std::vector<TraceRecord> records;
 };

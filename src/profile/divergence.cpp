@@ -81,7 +81,10 @@ class LaneComparison {
       last = std::min(last, walk.lane->back()->call);
     }
     bool steps_agreed = false;
-    for (uint64_t call = first; call <= last && call != UINT64_MAX; ++call) {
+    // The calls of one rank, not all numbers between: those of a damaged file may be far apart.
+    for (const TraceRecord* own : *walks_.front().lane) {
+      const uint64_t call = own->call;
+      if (call < first || call > last) continue;
       std::vector<const TraceRecord*> records;
       for (const Walk& walk : walks_) {
         if (const TraceRecord* record = find_call(*walk.lane, call)) records.push_back(record);
@@ -107,7 +110,7 @@ class LaneComparison {
 
   /// A step that the ring holds only a part of tells nothing.
   [[nodiscard]] static bool is_whole(const Walk& walk, Step step) {
-    return step->first > 0 && (step != walk.by_step.begin() || walk.lane->front()->call == 1);
+    return step->first > 0 && (step != walk.by_step.begin() || walk.lane->front()->call <= 1);
   }
 
   /// Whether this step had more or fewer calls than the one before it.

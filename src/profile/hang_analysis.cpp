@@ -1,6 +1,7 @@
 #include "profile/hang_analysis.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 
@@ -72,6 +73,7 @@ class Analysis {
   [[nodiscard]] std::vector<int> missing_in(int rank, const LaneKey& key, uint64_t call) const {
     std::vector<int> others = key.group.ranks;
     if (key.is_message()) others = {key.receiving ? key.sender : key.receiver};
+    std::sort(others.begin(), others.end());
     std::vector<int> missing;
     for (const int other : others) {
       if (other == rank) continue;
@@ -92,18 +94,23 @@ class Analysis {
         const TraceRecord& record = *pending.record;
         if (pending.missing.empty() || record.started_ns + inputs_.limit_ns > inputs_.now_ns) continue;
         StalledCall& call = calls[{pending.lane, record.call}];
-        if (call.waiting.empty()) {
+        if (call.what.empty()) {
           call.group = pending.lane.group.name;
           call.call = record.call;
           call.what = describe_call(*state.trace, record);
         }
         call.step = std::max(call.step, record.step);
-        call.waiting.push_back(rank);
-        call.late = pending.missing;
+        // One that cannot go on itself is in the call, and late for the others; each rank misses all but itself.
+        if (!inputs_.cannot_go.contains(rank)) call.waiting.push_back(rank);
+        std::vector<int> late;
+        std::set_union(call.late.begin(), call.late.end(), pending.missing.begin(), pending.missing.end(),
+                       std::back_inserter(late));
+        call.late = std::move(late);
         call.waited_s = std::max(call.waited_s, static_cast<double>(inputs_.now_ns - record.started_ns) * 1e-9);
       }
     }
     for (auto& [key, call] : calls) {
+      if (call.waiting.empty()) continue;  // of those that could wait, nobody does
       find_last_common(key.first, call);
       finding_.calls.push_back(std::move(call));
     }

@@ -14,11 +14,11 @@ namespace trireme::profile {
 /// One call that some ranks are in and others not. All ranks are global ones.
 struct StalledCall {
   std::string group;
-  uint64_t call = 0;  ///< number within the group, or of the messages in this direction between the two
-  std::string what;   ///< "all_reduce sum f32[1000] (bucket 2)", "recv f32[10] from 2"
-  uint32_t step = 0;  ///< the largest one said by those who wait; 0: none
-  std::vector<int> waiting;
-  std::vector<int> late;
+  uint64_t call = 0;             ///< number within the group, or of the messages in this direction between the two
+  std::string what;              ///< "all_reduce sum f32[1000] (bucket 2)", "recv f32[10] from 2"
+  uint32_t step = 0;             ///< the largest one said by those who wait; 0: none
+  std::vector<int> waiting;      ///< by rank
+  std::vector<int> late;         ///< by rank: those who have not come, and those in it who cannot go on
   double waited_s = 0;           ///< of the one that came first
   uint64_t last_common = 0;      ///< the last call of this kind that all have finished; 0: none
   std::string last_common_what;  ///< empty: no trace has it any more

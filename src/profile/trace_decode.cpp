@@ -82,17 +82,19 @@ void decode_busy(std::span<const char> bytes, TraceSnapshot& out) {
   for (int slot = 0; slot < layout::kBusySlots; ++slot) {
     layout::BusySlot seen{};
     std::memcpy(&seen, bytes.data() + layout::kBusyOffset + static_cast<size_t>(slot) * sizeof(seen), sizeof(seen));
-    if (seen.in_use != 1 || seen.version % 2 != 0) continue;
+    if ((seen.in_use != layout::kBusyScope && seen.in_use != layout::kNote) || seen.version % 2 != 0) continue;
     BusyState state;
     state.what.assign(seen.what.data(), strnlen(seen.what.data(), seen.what.size()));
     make_printable(state.what);
     state.fraction = seen.fraction >= 0 && seen.fraction <= 1 ? static_cast<double>(seen.fraction) : -1;
     state.tid = seen.tid;
     state.since_ns = seen.since_ns;
-    out.busy.push_back(std::move(state));
+    (seen.in_use == layout::kNote ? out.notes : out.busy).push_back(std::move(state));
   }
-  std::stable_sort(out.busy.begin(), out.busy.end(),
-                   [](const BusyState& a, const BusyState& b) { return a.since_ns < b.since_ns; });
+  for (std::vector<BusyState>* list : {&out.busy, &out.notes}) {
+    std::stable_sort(list->begin(), list->end(),
+                     [](const BusyState& a, const BusyState& b) { return a.since_ns < b.since_ns; });
+  }
 }
 
 void decode_data_waits(std::span<const char> bytes, TraceSnapshot& out) {

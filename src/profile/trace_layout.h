@@ -38,15 +38,17 @@ struct Header {
 };
 static_assert(sizeof(Header) == 192 && offsetof(Header, last_serial) == 64 && offsetof(Header, host) == 128);
 
-/// Between header and group table: what the rank says that it is busy with (trireme/comm/busy.h). Only diagnosis reads it. The version is
-/// odd while a slot changes.
+/// Between header and group table: what the rank says that it is busy with (trireme/comm/busy.h), and notes of the library's. Only diagnosis
+/// reads it. The version is odd while a slot changes.
 inline constexpr size_t kBusyOffset = 1024;
 inline constexpr int kBusySlots = 8;
+inline constexpr uint32_t kBusyScope = 1;
+inline constexpr uint32_t kNote = 2;
 struct BusySlot {
   uint32_t version;
-  uint32_t in_use;
-  float fraction;  ///< done, 0 to 1; below 0: not said
-  int32_t tid;     ///< the thread that is busy
+  uint32_t in_use;  ///< 0: free; kBusyScope, kNote
+  float fraction;   ///< done, 0 to 1; below 0: not said
+  int32_t tid;      ///< the thread that is busy
   int64_t since_ns;
   std::array<char, 96> what;
   uint64_t unused;

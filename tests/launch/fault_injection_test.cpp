@@ -10,9 +10,11 @@
 #include <cstdio>
 #include <ctime>
 #include <random>
+#include <thread>
 
 #include "base/str.h"
 #include "launch/job_fixture.h"
+#include "profile/collective_trace.h"
 #include "support/soak.h"
 
 namespace trireme::testing {
@@ -169,6 +171,7 @@ class FaultInjection : public JobTest {
     EXPECT_EQ(hangs.is_object() || !expected, true) << "no hang.json";
     if (!hangs.is_object()) return;
     for (const nlohmann::json& hang : hangs["hangs"]) {
+      if (hang["kind"] == "over") continue;
       ASSERT_EQ(hang["culprits"].size(), 1U) << hang.dump(1);
       EXPECT_EQ(hang["culprits"][0]["rank"], trial.culprit) << hang.dump(1);
       if (!expected) continue;
@@ -304,6 +307,134 @@ TEST_F(FaultInjection, SlowRanksAreNotWatchedForWithZeroAndAWrongValueIsRefused)
   EXPECT_EQ(wrong.exit_code, 2);
   EXPECT_THAT(wrong.err, HasSubstr("TRIREME_SLOW_AFTER_STEPS is 'few'; 0 (no watch) to 1000000 steps are required."));
 }
+
+// A rank that does not come to init(), or whose group stays incomplete, is named like any other: in the words of what it does instead.
+TEST_F(FaultInjection, ARankThatDoesNotComeToInitIsNamed) {
+  const std::pair<const char*, const char*> faults[] = {
+      {"loader", "has not come to trireme::init(): it sleeps (clock_nanosleep) in load_batch"},
+      {"spin", "has not come to trireme::init(): it computes in spin"},
+      {"stop", "is stopped (SIGSTOP)"},
+      {"late", "has not come to trireme::init(): it sleeps (clock_nanosleep) in evaluate"}};
+  int culprit = 0;
+  for (const Pattern* pattern : {&kPatterns[0], &kPatterns[std::size(kPatterns) - 1]}) {
+    for (const auto& [fault, words] : faults) {
+      SCOPED_TRACE(str(fault, " of rank ", culprit, ", ", pattern->name));
+      std::filesystem::remove_all(run_dir());
+      Subprocess::Options with = options();
+      with.env["TRIREME_HANG_AFTER_S"] = "0.2";
+      Subprocess job(command({"--nproc-per-node", "3", "--grace", "0.1", pattern->program, pattern->name, fault,
+                              std::to_string(culprit), "0", "4"}),
+                     with);
+      const bool late = std::string_view(fault) == "late";  // and the job ends at once
+      ASSERT_TRUE(job.await_output(late ? "[launch] group 'world' has been made, after "
+                                        : str("[launch]   rank ", culprit, " (pid ")))
+          << job.err();
+      const double named_s = now_s();
+      if (!late) job.kill(SIGTERM);
+      (void)job.wait();
+      const size_t at = job.out().find("fault ");
+      ASSERT_NE(at, std::string::npos) << job.out();
+      EXPECT_LT(named_s - 1e-9 * std::stod(job.out().substr(at + 6)), kLimit_s);
+      EXPECT_THAT(job.err(), HasSubstr("[launch] HANG: group 'world', which is being made: rank"));
+      EXPECT_THAT(job.err(), HasSubstr(words));
+      const nlohmann::json hangs = nlohmann::json::parse(read("run/hang.json"), nullptr, false);
+      ASSERT_TRUE(hangs.is_object());
+      for (const nlohmann::json& hang : hangs["hangs"]) {
+        if (hang["kind"] == "over") continue;
+        ASSERT_EQ(hang["culprits"].size(), 1U) << hang.dump(1);
+        EXPECT_EQ(hang["culprits"][0]["rank"], culprit);
+      }
+      const Finished diagnosed = run_program({trireme_binary(), "diagnose", run_dir()}, options());
+      EXPECT_THAT(diagnosed.out, HasSubstr(str("rank ", culprit, " ", late ? "has not come" : words))) << diagnosed.err;
+      culprit = (culprit + 1) % 3;
+    }
+  }
+}
+
+// The launcher itself waits for a rank that is stopped when the others have ended; nobody else does.
+TEST_F(FaultInjection, ARankThatIsStoppedAfterItsLastCallIsNamed) {
+  for (const int culprit : {0, 2}) {
+    std::filesystem::remove_all(run_dir());
+    Subprocess::Options with = options();
+    with.env["TRIREME_HANG_AFTER_S"] = "0.2";
+    Subprocess job(command({"--nproc-per-node", "3", kPatterns[0].program, kPatterns[0].name, "stop",
+                            std::to_string(culprit), "99", "4"}),
+                   with);
+    ASSERT_TRUE(job.await_output("[launch] HANG: the end of the job: the launcher has waited ")) << job.err();
+    ASSERT_TRUE(job.await_output(" lets it go on.")) << job.err();
+    const std::string pid = job.err().substr(job.err().find("kill -CONT ") + 11);
+    EXPECT_THAT(job.err(), HasSubstr(str("[launch]   rank ", culprit, " (pid ")));
+    const Finished diagnosed = run_program({trireme_binary(), "diagnose", run_dir()}, options());
+    EXPECT_THAT(diagnosed.out, HasSubstr("while all others have ended")) << diagnosed.err;
+    ::kill(std::stoi(pid), SIGCONT);
+    EXPECT_EQ(job.wait(), 0) << job.err();
+  }
+}
+
+TEST_F(FaultInjection, TwoStoppedRanksAreBothNamed) {
+  Subprocess::Options with = options();
+  with.env["TRIREME_HANG_AFTER_S"] = "0.2";
+  Subprocess job(command({"--nproc-per-node", "4", "--grace", "0.1", kPatterns[0].program, kPatterns[0].name, "stop",
+                          "1", "5", "100000"}),
+                 with);
+  ASSERT_TRUE(job.await_output(" lets it go on.")) << job.err();
+  const nlohmann::json first = nlohmann::json::parse(read("run/hang.json"), nullptr, false);
+  ASSERT_EQ(first["hangs"][0]["culprits"].size(), 1U);
+  // Rank 3 waits in a call, and is stopped there too.
+  const auto trace = profile::read_collective_trace(run_dir() + "/trace/rank3.trace");
+  ASSERT_TRUE(trace.ok()) << trace.reason();
+  ASSERT_EQ(::kill(trace.value().pid, SIGSTOP), 0);
+  ASSERT_TRUE(job.await_output(str("[launch]   rank 3 (pid ", trace.value().pid, ") is stopped"))) << job.err();
+  job.kill(SIGTERM);
+  (void)job.wait();
+  const nlohmann::json all = nlohmann::json::parse(read("run/hang.json"), nullptr, false);
+  const nlohmann::json& last = all["hangs"].back();
+  ASSERT_EQ(last["culprits"].size(), 2U) << last.dump(1);
+  EXPECT_EQ(last["culprits"][0]["rank"], 1);
+  EXPECT_EQ(last["culprits"][1]["rank"], 3);
+}
+
+// A launcher that was stopped itself has seen no time pass: nobody was late for it.
+TEST_F(FaultInjection, NobodyIsNamedWhenTheLauncherWasStopped) {
+  Subprocess::Options with = options();
+  with.env["TRIREME_HANG_AFTER_S"] = "0.2";
+  Subprocess job(
+      command({"--nproc-per-node", "2", kPatterns[0].program, kPatterns[0].name, "slow", "1", "1", "40", "0.05", "40"}),
+      with);
+  const double begun_s = now_s();
+  while (!std::filesystem::exists(run_dir() + "/trace/rank1.trace") && now_s() < begun_s + kLimit_s) usleep(1000);
+  job.kill(SIGSTOP);
+  std::this_thread::sleep_for(std::chrono::seconds(1));
+  job.kill(SIGCONT);
+  EXPECT_EQ(job.wait(), 0) << job.err();
+  EXPECT_THAT(job.err(), Not(HasSubstr("HANG")));
+}
+
+#ifdef TRIREME_DDP_FAULT_RANK
+// A rank that is alone in no_sync() for a whole step: while the others wait for it, the launcher says where it is; when it comes with its next
+// step, the ranks say that they are out of step.
+TEST_F(FaultInjection, ARankThatIsAloneInNoSyncIsNamedWithIt) {
+  for (const int culprit : {0, 1}) {
+    std::filesystem::remove_all(run_dir());
+    Subprocess::Options with = options();
+    with.env["TRIREME_HANG_AFTER_S"] = "0.2";
+    Subprocess job(command({"--nproc-per-node", "2", "--grace", "0.1", TRIREME_DDP_FAULT_RANK, "ddp", "no_sync",
+                            std::to_string(culprit), "4", "8", "1.5"}),
+                   with);
+    ASSERT_TRUE(job.await_output("; it is in no_sync(), where backward takes part in no all_reduce, for "))
+        << job.err();
+    const double named_s = now_s();
+    (void)job.wait();
+    EXPECT_LT(named_s - 1e-9 * std::stod(job.out().substr(job.out().find("fault ") + 6)), kLimit_s);
+    EXPECT_THAT(job.err(), HasSubstr(str("[launch]   rank ", culprit, " (pid ")));
+    EXPECT_THAT(job.err(), HasSubstr(str("the ranks are out of step: rank ", 1 - culprit, " in step 4, rank ", culprit,
+                                         " in step 5")));
+    EXPECT_THAT(job.err(), HasSubstr("perhaps alone in no_sync()"));
+    const Finished diagnosed = run_program({trireme_binary(), "diagnose", run_dir()}, options());
+    EXPECT_THAT(diagnosed.out, HasSubstr("no_sync()")) << diagnosed.err;
+  }
+}
+#endif
 
 // What a rank that waits for another one prints is in every rank's log too; and the report is there while the rank is stopped.
 TEST_F(FaultInjection, EveryRanksLogHasTheHang) {

@@ -17,6 +17,7 @@
 #include "comm/algorithms/communicator.h"
 #include "launch/faults.h"
 #include "profile/collective_trace.h"
+#include "profile/group_meeting.h"
 #include "profile/rank_report.h"
 #include "trireme/base/error.h"
 #include "trireme/profile/data_wait.h"
@@ -46,7 +47,9 @@ class Rank {
     std::iota(options.global_ranks.begin(), options.global_ranks.end(), 0);
     group_ = trace_->register_group(options.group_name, options.global_ranks);
     store_ = trireme::rendezvous::make_prefix_store("test/group", job_.store);
+    trireme::profile::GroupMeeting meeting(trace_.get(), group_);
     communicator_ = trireme::comm::make_shm_communicator(*store_, *job_.store, env_.rank, env_.world_size, options);
+    meeting.done();
     queue_ = std::make_unique<trireme::comm::CallQueue>("world", "trireme-comm", trace_.get(), group_);
   }
 
@@ -192,13 +195,16 @@ int train(const std::vector<std::string>& args) {
   const int culprit = std::atoi(args.at(2).c_str());
   const int at_step = std::atoi(args.at(3).c_str());
   const int num_steps = std::atoi(args.at(4).c_str());
+  // Step 0 is before init().
+  const auto allocate = [](size_t bytes) { g_kept.emplace_back(new char[bytes]); };
+  if (at_step == 0 && trireme::rendezvous::detect_job_env().rank == culprit) do_fault(fault, allocate);
   Rank rank;
   for (int step = 1; step <= num_steps; ++step) {
     rank.step = static_cast<uint32_t>(step);
     const int num_slow = args.size() > 6 ? std::atoi(args[6].c_str()) : 0;
     if (is_slow(fault, rank, culprit, step, at_step, num_slow)) be_slow(fault, std::atof(args.at(5).c_str()));
     const bool now = rank.rank() == culprit && step == at_step;
-    if (now) do_fault(fault, [](size_t bytes) { g_kept.emplace_back(new char[bytes]); });
+    if (now) do_fault(fault, allocate);
     const std::string wrong = now ? fault : "";
     if (pattern == "collectives") collectives(rank, wrong);
     if (pattern == "all_to_all") all_to_alls(rank, wrong);
@@ -206,6 +212,8 @@ int train(const std::vector<std::string>& args) {
     // An evaluation on rank 0 every 100 steps.
     if (fault == "evaluate" && rank.rank() == 0 && step % 100 == 0) evaluate(std::atof(args.at(5).c_str()));
   }
+  // After the last step: when all calls are over.
+  if (rank.rank() == culprit && at_step > num_steps) do_fault(fault, allocate);
   return 0;
 }
 

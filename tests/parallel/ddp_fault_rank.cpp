@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -30,6 +31,11 @@ int train(const std::vector<std::string>& args) {
   const int at_step = std::atoi(args.at(3).c_str());
   const int num_steps = std::atoi(args.at(4).c_str());
   at::set_num_threads(1);
+  // Step 0 is before init().
+  static std::vector<at::Tensor> kept;
+  const auto allocate = [](size_t bytes) { kept.push_back(torch::empty(static_cast<int64_t>(bytes), torch::kByte)); };
+  const char* own = std::getenv("RANK");
+  if (at_step == 0 && own != nullptr && std::atoi(own) == culprit) do_fault(fault, allocate);
   const auto world = trireme::init();
   torch::manual_seed(1);
   torch::nn::Sequential net(torch::nn::Linear(64, 256), torch::nn::ReLU(), torch::nn::Linear(256, 10));
@@ -40,13 +46,19 @@ int train(const std::vector<std::string>& args) {
   for (int step = 1; step <= num_steps; ++step) {
     trireme::set_step(static_cast<uint32_t>(step));
     const bool now = world.rank() == culprit && step == at_step;
-    if (now) {
-      static std::vector<at::Tensor> kept;
-      do_fault(fault, [](size_t bytes) { kept.push_back(torch::empty(static_cast<int64_t>(bytes), torch::kByte)); });
-    }
+    if (now) do_fault(fault, allocate);
     sgd.zero_grad();
-    torch::mse_loss(model.forward(torch::rand({16, 64})), torch::zeros({16, 10})).backward();
+    {
+      // A rank that is alone in no_sync() for the whole step, which takes it a while (SECONDS).
+      std::unique_ptr<trireme::parallel::NoSyncGuard> alone;
+      if (now && fault == "no_sync") {
+        alone.reset(new trireme::parallel::NoSyncGuard(model.no_sync()));
+        evaluate(std::atof(args.at(5).c_str()));
+      }
+      torch::mse_loss(model.forward(torch::rand({16, 64})), torch::zeros({16, 10})).backward();
+    }
     sgd.step();
+    if (now && fault == "no_sync") continue;
     calls(world, now ? fault : "");
     // An evaluation on rank 0 every 100 steps.
     if (fault == "evaluate" && world.rank() == 0 && step % 100 == 0) evaluate(std::atof(args.at(5).c_str()));

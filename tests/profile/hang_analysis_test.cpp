@@ -4,8 +4,11 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdio>
+
 #include "profile/call_kinds.h"
 #include "profile/divergence.h"
+#include "profile/group_meeting.h"
 
 namespace trireme::profile {
 namespace {
@@ -37,6 +40,11 @@ class Writer {
     add(OpKind::kAllToAll, -1, ++calls_, count, state, DType::kF32);
     trace_.records.back().num_dims = 0;
     trace_.records.back().dims[0] = 0;
+    return *this;
+  }
+  Writer& meeting(CallState state) {
+    add(OpKind::kBarrier, -1, kMeetingCall, 0, state, DType::kU8);
+    std::snprintf(trace_.records.back().label, sizeof(TraceRecord::label), "making the group");
     return *this;
   }
   Writer& send(int to, uint64_t call, CallState state = CallState::kFinished, int64_t count = 10) {
@@ -226,6 +234,69 @@ TEST(Divergence, StepsThatNeverAgreedAndUnevenPartsAreNone) {
   EXPECT_FALSE(find_divergence(
                    {Writer(0, 2).all_to_all(5, CallState::kFinished), Writer(1, 2).all_to_all(6, CallState::kFinished)})
                    .has_value());
+}
+
+// Call 0 is the meeting of a group's members: who has no part in it yet is late.
+TEST(HangAnalysis, ARankThatHasNotComeToAGroupsMeetingIsLate) {
+  const HangFinding found = find_hang(inputs({Writer(0).meeting(CallState::kStarted), Writer(2)}));
+  ASSERT_EQ(found.calls.size(), 1U);
+  EXPECT_EQ(found.calls[0].call, kMeetingCall);
+  EXPECT_EQ(found.calls[0].what, "barrier (making the group)");
+  EXPECT_THAT(found.calls[0].waiting, ElementsAre(0));
+  EXPECT_THAT(found.calls[0].late, ElementsAre(1, 2));
+  EXPECT_THAT(ranks_of(found.culprits), ElementsAre(1, 2));
+  EXPECT_TRUE(find_hang(inputs({Writer(0).meeting(CallState::kStarted), Writer(1).meeting(CallState::kStarted),
+                                Writer(2).meeting(CallState::kStarted)}))
+                  .empty());
+  const HangFinding stopped =
+      find_hang(inputs({Writer(0).meeting(CallState::kStarted), Writer(1).meeting(CallState::kStarted),
+                        Writer(2).meeting(CallState::kStarted)},
+                       {1}));
+  EXPECT_THAT(ranks_of(stopped.culprits), ElementsAre(1));
+}
+
+// Each of them misses all but itself, so the last one looked at misses only the other.
+TEST(HangAnalysis, SeveralThatCannotGoOnAreAllLate) {
+  const auto started = [](int rank) { return Writer(rank, 4).all_reduce(5).all_reduce(7, CallState::kStarted); };
+  const HangFinding found = find_hang(inputs({started(0), Writer(1, 4).all_reduce(5), started(2), started(3)}, {1, 3}));
+  ASSERT_EQ(found.calls.size(), 1U);
+  EXPECT_THAT(found.calls[0].waiting, ElementsAre(0, 2));
+  EXPECT_THAT(found.calls[0].late, ElementsAre(1, 3));
+  EXPECT_THAT(ranks_of(found.culprits), ElementsAre(1, 3));
+}
+
+TEST(GroupMeeting, IsACallUnderWayWhileItLives) {
+  const auto trace = open_collective_trace({.rank = 1, .capacity = 8});
+  const uint16_t group = trace->register_group("dp", {1, 3});
+  {
+    GroupMeeting meeting(trace.get(), group);
+    const TraceSnapshot during = trace->snapshot();
+    ASSERT_EQ(during.records.size(), 1U);
+    EXPECT_EQ(during.records[0].call, kMeetingCall);
+    EXPECT_EQ(during.records[0].state, static_cast<uint32_t>(CallState::kStarted));
+    meeting.done();
+  }
+  {
+    const GroupMeeting given_up(trace.get(), group);
+  }
+  const TraceSnapshot after = trace->snapshot();
+  ASSERT_EQ(after.records.size(), 2U);
+  EXPECT_EQ(after.records[0].state, static_cast<uint32_t>(CallState::kFinished));
+  EXPECT_EQ(after.records[1].state, static_cast<uint32_t>(CallState::kFailed));
+  {
+    const GroupMeeting nowhere(nullptr, 0);
+  }
+}
+
+// Numbers of a damaged file: whoever counts from one to the other counts for years.
+TEST(Divergence, NumbersThatAreFarApartAreNotCountedThrough) {
+  TraceSnapshot first = Writer(0, 2).all_reduce(5).all_reduce(7);
+  TraceSnapshot second = Writer(1, 2).all_reduce(5).all_reduce(8);
+  first.records[1].call = second.records[1].call = UINT64_MAX - 1;
+  const auto found = find_divergence({first, second});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->call, UINT64_MAX - 1);
+  EXPECT_EQ(found->difference, "the shapes differ");
 }
 
 }  // namespace

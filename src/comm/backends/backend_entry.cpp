@@ -4,15 +4,22 @@
 
 #include "base/str.h"
 #include "comm/backends/host/host_backend.h"
+#include "profile/group_meeting.h"
 #include "trireme/base/error.h"
 
 namespace trireme::comm {
 namespace {
 
 c10::intrusive_ptr<c10d::Backend> make_host(const BackendOptions& options) {
-  return c10::make_intrusive<HostBackend>(
-      options.meeting->meet(options.key, options.rank, options.size, options.communicator, options.watch),
-      options.trace);
+  profile::CollectiveTrace* trace = options.trace.get();
+  const uint16_t group =
+      trace == nullptr ? uint16_t{0}
+                       : trace->register_group(options.communicator.group_name, options.communicator.global_ranks);
+  profile::GroupMeeting meeting(options.size > 1 && options.meeting->waits() ? trace : nullptr, group);
+  auto communicator =
+      options.meeting->meet(options.key, options.rank, options.size, options.communicator, options.watch);
+  meeting.done();
+  return c10::make_intrusive<HostBackend>(std::move(communicator), options.trace, group);
 }
 
 c10::intrusive_ptr<c10d::Backend> make_nothing(const BackendOptions& /*options*/) { return {}; }

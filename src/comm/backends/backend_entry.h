@@ -24,6 +24,8 @@ namespace trireme::comm {
 class Meeting {
  public:
   virtual ~Meeting() = default;
+  /// Whether members may have to wait for each other here.
+  [[nodiscard]] virtual bool waits() const noexcept { return true; }
   /// [collective among the members, blocking] `key` is the same on all members and used once; `watch` may be empty.
   [[nodiscard]] virtual std::unique_ptr<Communicator> meet(const std::string& key, int rank, int size,
                                                            CommunicatorOptions options, const MeetingWatch& watch) = 0;

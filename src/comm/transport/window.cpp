@@ -9,7 +9,9 @@
 #include <chrono>
 #include <cstring>
 #include <fstream>
+#include <map>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/deadline.h"
@@ -266,6 +268,23 @@ void Window::tell_of_wait(const CallInfo& info, int peer, double waited_s) const
   if (parts.empty()) return;
   log::warn("comm", "group '", options_.group_name, "': waiting ", waited_s, " s in call ", info.call, ", ", told(info),
             info.step > 0 ? str(", step ", info.step) : "", ", for ", join(parts), ". Find out what they do instead.");
+}
+
+// No error: a program may count its steps as it likes. But what is added up here are then values of different steps.
+void Window::tell_of_steps(const CallInfo& mine) {
+  if (rank_ != 0 || std::exchange(steps_told_, true)) return;
+  std::map<uint32_t, std::vector<int>> by_step;
+  for (int r = 0; r < size(); ++r) by_step[lane_of(r, phase_).header.step].push_back(global_rank(r));
+  std::vector<std::string> parts;
+  for (const auto& [step, ranks] : by_step)
+    parts.push_back(str(ranks.size() == 1 ? "rank " : "ranks ", join(ranks), " in step ", step));
+  const bool gradients = mine.op == OpKind::kAllReduce && mine.label_view().starts_with("bucket ");
+  log::warn("comm", "group '", options_.group_name, "' call ", mine.call, ", ", told(mine),
+            ": the ranks are out of step: ", join(parts), "; in the call before they were in one. ",
+            gradients ? "Gradients of different steps are averaged. A rank has made a step without this group's calls, "
+                        "perhaps alone in no_sync(): all ranks must leave no_sync() for the same backward."
+                      : "A rank has made a step with other calls than the others. All ranks must make the same calls "
+                        "in every step.");
 }
 
 void Window::report_timeout(const CallInfo& info, int peer) {

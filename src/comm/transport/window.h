@@ -113,11 +113,18 @@ class Window {
       if (!lane.flag.reached(phase_)) await_slowly(lane.flag, phase_, info, -1);
     }
   }
-  /// After await_all on a call's first phase: poisons the group and throws when headers differ.
+  /// After await_all on a call's first phase: poisons the group and throws when headers differ. Steps that part are told once, by the first rank.
   void check_headers(const CallInfo& mine) {
+    bool steps_agree = true;
     for (int r = 0; r < size(); ++r) {
-      if (r != rank_ && !same_call(lane_of(r, phase_).header, mine)) report_mismatch(mine);
+      if (r == rank_) continue;
+      const CallInfo& other = lane_of(r, phase_).header;
+      if (!same_call(other, mine)) report_mismatch(mine);
+      steps_agree = steps_agree && other.step == mine.step;
     }
+    if (!steps_agree && steps_agreed_) [[unlikely]]
+      tell_of_steps(mine);
+    steps_agreed_ = steps_agree && mine.step > 0;
   }
   [[nodiscard]] uint64_t bytes_to_peer(int rank) const { return lane_of(rank, phase_).bytes_to_peer; }
 
@@ -193,6 +200,7 @@ class Window {
   /// What can be seen from here of a rank that has not come: its last call, and whether its process is stopped.
   [[nodiscard]] std::string last_seen(int rank) const;
   void tell_of_wait(const CallInfo& info, int peer, double waited_s) const;
+  void tell_of_steps(const CallInfo& mine);
   [[noreturn]] void report_timeout(const CallInfo& info, int peer);
   [[noreturn]] void throw_broken();
   [[nodiscard]] std::string where(const CallInfo& info) const;
@@ -218,6 +226,8 @@ class Window {
   unsigned swaps_ = 0;
   uint32_t phase_ = 0;
   unsigned buffer_ = 0;
+  bool steps_agreed_ = false;  ///< in the last call, whose step was named
+  bool steps_told_ = false;
   std::atomic<int64_t> last_alive_check_ns_{0};
 };
 

@@ -47,11 +47,12 @@ const std::vector<at::Tensor>& one_for_each_rank(const CallSite& where, const ch
 
 }  // namespace
 
-HostBackend::HostBackend(std::unique_ptr<Communicator> communicator, std::shared_ptr<profile::CollectiveTrace> trace)
+HostBackend::HostBackend(std::unique_ptr<Communicator> communicator, std::shared_ptr<profile::CollectiveTrace> trace,
+                         uint16_t trace_group)
     : c10d::Backend(communicator->rank(), communicator->size()),
       trace_(std::move(trace)),
       communicator_(std::move(communicator)),
-      trace_group_(trace_ ? trace_->register_group(group_name(), communicator_->options().global_ranks) : uint16_t{0}),
+      trace_group_(trace_group),
       queue_(std::make_unique<CallQueue>(group_name(), "trireme-comm", trace_.get(), trace_group_)) {}
 
 HostBackend::~HostBackend() { shutdown(); }

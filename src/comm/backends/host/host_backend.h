@@ -29,7 +29,9 @@ namespace trireme::comm {
 /// Lifetime      Unfinished works must not be waited on after it.
 class HostBackend final : public c10d::Backend {
  public:
-  HostBackend(std::unique_ptr<Communicator> communicator, std::shared_ptr<profile::CollectiveTrace> trace);
+  /// `trace_group` is the group's number in the trace, if there is one.
+  HostBackend(std::unique_ptr<Communicator> communicator, std::shared_ptr<profile::CollectiveTrace> trace,
+              uint16_t trace_group);
   ~HostBackend() override;
 
   const std::string getBackendName() const override { return "host"; }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "base/deadline.h"
+#include "base/log.h"
 #include "base/str.h"
 
 namespace trireme::comm {
@@ -31,7 +32,8 @@ Gathering::Gathering(rendezvous::Store& store, rendezvous::Store& root, int rank
       size_(size),
       options_(options),
       watch_(std::move(watch)),
-      deadline_(deadline_after(options.timeout)) {
+      deadline_(deadline_after(options.timeout)),
+      tell_at_(options.hang_after.count() > 0 ? Clock::now() + options.hang_after : Clock::time_point::max()) {
   store_.set(came_key(rank), "1");
 }
 
@@ -56,6 +58,34 @@ void Gathering::look(const IsMissing& is_missing) {
   if (has(store_, kGivenUp)) give_up_for(ErrorKind::kPeerLost, "");
   if (watch_) watch_(is_missing);
   if (Clock::now() > deadline_) report_timeout(is_missing);
+  if (Clock::now() > tell_at_) tell_of_wait(is_missing);
+}
+
+std::pair<std::vector<int>, bool> Gathering::late_ranks(const IsMissing& is_missing) {
+  std::vector<int> absent;
+  std::vector<int> slow;
+  for (int r = 0; r < size_; ++r) {
+    if (r == rank_) continue;
+    if (!has(store_, came_key(r))) {
+      absent.push_back(global_rank(r));
+    } else if (is_missing(r)) {
+      slow.push_back(global_rank(r));
+    }
+  }
+  const bool came = absent.empty();
+  return {came ? std::move(slow) : std::move(absent), came};
+}
+
+// Once: who is late may have a reason.
+void Gathering::tell_of_wait(const IsMissing& is_missing) {
+  tell_at_ = Clock::time_point::max();
+  const auto [late, came] = late_ranks(is_missing);
+  if (late.empty()) return;
+  log::warn("comm", "group '", options_.group_name, "': waiting ",
+            std::chrono::duration<double>(options_.hang_after).count(), " s for rank", late.size() == 1 ? " " : "s ",
+            join(late),
+            came ? ", which came, but did not finish joining" : " to come to trireme::init() or to make the group",
+            ". Find out what they do instead.");
 }
 
 std::string Gathering::await_key(const std::string& key) {
@@ -83,21 +113,11 @@ void Gathering::await_cause() {
 }
 
 void Gathering::report_timeout(const IsMissing& is_missing) {
-  std::vector<int> absent;
-  std::vector<int> slow;
-  for (int r = 0; r < size_; ++r) {
-    if (r == rank_) continue;
-    if (!has(store_, came_key(r))) {
-      absent.push_back(global_rank(r));
-    } else if (is_missing(r)) {
-      slow.push_back(global_rank(r));
-    }
-  }
-  const std::vector<int>& late = absent.empty() ? slow : absent;
+  const auto [late, came] = late_ranks(is_missing);
   give_up_for(
       ErrorKind::kTimeout,
       str("[comm.init] group '", options_.group_name, "' of ", size_, ": rank", late.size() == 1 ? " " : "s ",
-          join(late), absent.empty() ? " came, but did not finish joining" : " did not come", " within ",
+          join(late), came ? " came, but did not finish joining" : " did not come", " within ",
           std::chrono::duration<double>(options_.timeout).count(), " s; the others are there. See what ",
           late.size() == 1 ? "that rank is" : "those ranks are", " doing and their logs, or raise the timeout."));
 }

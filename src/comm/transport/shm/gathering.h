@@ -6,6 +6,8 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "comm/transport/communicator_options.h"
 #include "trireme/base/error.h"
@@ -40,6 +42,9 @@ class Gathering {
   [[nodiscard]] std::chrono::milliseconds time_left() const;
 
  private:
+  /// Those who have not come, else those who came and are not done (true); global ranks.
+  [[nodiscard]] std::pair<std::vector<int>, bool> late_ranks(const IsMissing& is_missing);
+  void tell_of_wait(const IsMissing& is_missing);
   [[noreturn]] void report_timeout(const IsMissing& is_missing);
   [[noreturn]] void give_up_for(ErrorKind kind, const std::string& text);
   [[nodiscard]] int global_rank(int rank) const;
@@ -52,6 +57,7 @@ class Gathering {
   const CommunicatorOptions& options_;
   MeetingWatch watch_;
   std::chrono::steady_clock::time_point deadline_;
+  std::chrono::steady_clock::time_point tell_at_;  ///< of ranks that no launcher watches
 };
 
 /// Runs one rank's part of a meeting; if that throws, the others learn why.
