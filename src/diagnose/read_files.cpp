@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <new>
 
 #include "base/fd.h"
 #include "base/str.h"
@@ -19,13 +20,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A stream that gives its first bytes twice: pipes cannot be wound back.
-std::string read_head(int fd) {
+/// A stream that gives its first bytes twice: pipes cannot be wound back. `error` is errno where not even one can be read.
+std::string read_head(int fd, int& error) {
+  error = 0;
   std::string head(kHeadBytes, '\0');
   size_t size = 0;
   while (size < head.size()) {
     const ssize_t got = read(fd, head.data() + size, head.size() - size);
     if (got < 0 && errno == EINTR) continue;
+    if (got < 0) error = errno;
     if (got <= 0) break;
     size += static_cast<size_t>(got);
   }
@@ -100,9 +103,10 @@ class OneFile {
   OneFile& operator=(const OneFile&) = delete;
 
   void read(int fd, const std::string& path) {
-    const std::string head = read_head(fd);
+    int error = 0;
+    const std::string head = read_head(fd, error);
     if (head.empty()) {
-      note_.note = "empty";
+      note_.note = error == 0 ? "empty" : std::strerror(error);
       return;
     }
     for (auto& reader : readers_.files) {
@@ -179,6 +183,8 @@ void read_one(const std::string& path, Readers& readers, Report& report) {
     one.read(fd.get(), S_ISREG(status.st_mode) ? path : "");
   } catch (const Error& error) {
     one.fail(error.what());
+  } catch (const std::bad_alloc&) {
+    one.fail("there is not enough memory to read it");
   }
 }
 

@@ -1,5 +1,6 @@
 // Oracle: by construction. Each set of dumps has one fault, planted by hand; the right rank and words are those of the plant. Healthy sets must
 // give nothing.
+#include "diagnose/job/compare_trails.h"
 #include "diagnose/job_fixture.h"
 
 namespace trireme::diagnose {
@@ -232,6 +233,51 @@ TEST(CallTrails, ADumpWithoutARankInItsNameSaysSo) {
   const Report report = diagnosed({{"dump.json", dump(2, healthy(3))}});
   ASSERT_EQ(report.files.size(), 1U);
   EXPECT_THAT(report.files[0].note, testing::HasSubstr("does not end with its rank"));
+}
+
+// Half of many ranks wait for the other half; what was cubic in their number took minutes.
+TEST(CallTrails, ThousandsOfRanksThatWaitAreComparedInASecond) {
+  constexpr int kRanks = 3000;
+  TrailBook book;
+  Signature reduce;
+  reduce.op = reduce.kind = "all_reduce";
+  reduce.inputs = {{4}};
+  Signature send = reduce;
+  send.op = send.kind = "send";
+  const uint32_t collective = book.intern(reduce);
+  GroupInfo world{"world", {}};
+  for (int rank = 0; rank < kRanks; ++rank) world.ranks.push_back(rank);
+  book.groups["world|"] = world;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    Trail trail;
+    trail.rank = rank;
+    GroupTrail& group = trail.groups["world|"];
+    for (int64_t number = 1; number <= (rank % 2 == 0 ? 2 : 1); ++number) {
+      Call call;
+      call.number = number;
+      call.signature = collective;
+      call.phase = number == 2 ? CallPhase::kStarted : CallPhase::kFinished;
+      group.calls.push_back(call);
+    }
+    // A ring of messages, all of them taken.
+    send.root = (rank + 1) % kRanks;
+    Signature recv = send;
+    recv.op = recv.kind = "recv";
+    recv.root = (rank + kRanks - 1) % kRanks;
+    for (const uint32_t message : {book.intern(send), book.intern(recv)}) {
+      Call call;
+      call.number = 1;
+      call.signature = message;
+      call.phase = CallPhase::kStarted;
+      group.point_to_point.push_back(call);
+    }
+    book.add(std::move(trail));
+  }
+  const std::vector<Finding> found = compare_trails(book, {});
+  ASSERT_EQ(found.size(), 1U);
+  EXPECT_EQ(found[0].code, "calls.not_entered");
+  EXPECT_EQ(found[0].ranks.size(), size_t{kRanks / 2});
+  EXPECT_EQ(found[0].ranks[0], 1);
 }
 
 }  // namespace

@@ -316,5 +316,119 @@ TEST(JobLogs, NcclFailures) {  // X07, H15
       "nccl.message_truncated", {}, {"2048"});
 }
 
+// The launcher's own words while the job ran, as they stand in every rank's log, are the first thing to show.
+const std::string kHang =
+    "[launch] HANG: group 'world' call 17, all_reduce sum f32[1000] (bucket 0), step 5: ranks 0, 2 have waited 3.1 s "
+    "for "
+    "rank 1. The last one that all finished is 16, broadcast f32[16] from 0.\n"
+    "[launch]   rank 1 (pid 632) is in its own code: it waits for a mutex (pthread_mutex_lock) in update_statistics, "
+    "called by train, main. All its threads: runs/x/reports/rank1.txt.\n";
+
+TEST(JobLogs, AHangThatTheLauncherTold) {
+  const Report report = diagnosed({{"logs/rank0.err", kHang}, {"logs/rank1.err", kHang}, {"logs/rank2.err", kHang}});
+  expect_first(report, "rank.hangs", {1},
+               {"rank 1 is in its own code: it waits for a mutex (pthread_mutex_lock) in update_statistics",
+                "while ranks 0, 2 wait for it in group 'world' call 17"});
+  EXPECT_EQ(report.findings.size(), 1U) << text_of(report);
+  EXPECT_EQ(report.findings[0].severity, Severity::kError);
+  EXPECT_EQ(report.findings[0].evidence.size(), 3U);
+
+  const Report over = diagnosed({{"job.log", kHang + "[launch] call 17 of group 'world' goes on, after 7.3 s.\n"}});
+  expect_first(over, "rank.hangs", {1}, {"later it went on"});
+  EXPECT_FALSE(over.has_errors());
+
+  const Report stopped =
+      diagnosed({{"job.log",
+                  "[launch] HANG: group 'world', which is being made: rank 0 has waited 3.0 s for rank 1.\n"
+                  "[launch]   rank 1 (pid 77) is stopped (SIGSTOP); kill -CONT 77 lets it go on. \n"}});
+  expect_first(stopped, "rank.stopped", {1}, {"rank 0 waits for it in group 'world', which is being made"});
+  EXPECT_THAT(stopped.findings[0].advice, HasSubstr("kill -CONT 77"));
+
+  const Report circle =
+      diagnosed({{"job.log",
+                  "[launch] HANG: group 'world' call 2, send f32[4] to 1: rank 0 has waited 3.0 s for rank 1. \n"
+                  "[launch]   ranks 0, 1 wait for each other: none of them can go on.\n"}});
+  expect_first(circle, "calls.deadlock", {0, 1}, {"ranks 0, 1 wait for each other in group 'world' call 2"});
+}
+
+TEST(JobLogs, HangJsonTellsTheSameAndWhatIsOver) {
+  const std::string entry =
+      R"({"kind": "hang", "group": "world", "call": 17, "what": "all_reduce sum f32[1000]", "step": 5, "waiting": [0, 2],)"
+      R"( "late": [1], "waited_s": 3.1, "last_common_call": 16, "circle": [], "unix_ns": 1,)"
+      R"( "culprits": [{"rank": 1, "pid": 632, "doing": "own code", "words": "is in its own code: it computes in spin"}]})";
+  expect_first(
+      diagnosed({{"hang.json", "{\"schema\": 1, \"hangs\": [\n" + entry + "\n]}\n"}}), "rank.hangs", {1},
+      {"rank 1 is in its own code: it computes in spin, while ranks 0, 2 wait for it in group 'world' call 17, "
+       "all_reduce sum f32[1000], step 5"});
+  const std::string over = R"({"kind": "over", "unix_ns": 2, "group": "world", "call": 17, "waited_s": 7.3})";
+  const Report report = diagnosed({{"hang.json", "{\"schema\": 1, \"hangs\": [\n" + entry + ",\n" + over + "\n]}\n"}});
+  expect_first(report, "rank.hangs", {1}, {"later it went on"});
+  EXPECT_FALSE(report.has_errors());
+}
+
+TEST(JobLogs, WhatTheWatchesToldIsFoundFirst) {
+  const std::string why =
+      "[launch] Why: rank 1 is out of step in call 18 of group 'world': ranks 0, 2 called all_reduce sum f32[500] in "
+      "step "
+      "5; rank 1 called all_reduce sum f32[200] in step 5; the shapes differ. Told by rank 1's own past: in step 4 it "
+      "called all_reduce sum f32[500] there.\n";
+  expect_first(diagnosed({{"logs/rank0.err", why}, {"logs/rank1.err", why}}), "calls.mismatch", {1},
+               {"rank 1 is out of step in call 18"});
+  expect_first(
+      diagnosed({{"job.log",
+                  "[launch] Why: rank 2 left in good order without group 'world' call 9, barrier, which ranks 0, "
+                  "1 were in. It made a call less than the others, or they one more.\n"}}),
+      "calls.missing", {2}, {"rank 2 left in good order"});
+  const std::string slow =
+      "[launch] SLOW: rank 2 (node17) is slow: it came 38 ms later than the others in each of the last 20 steps (41 % "
+      "of "
+      "a step; steps 121 to 140), 35 ms of it in data loading. More: trireme trace report runs/x\n";
+  const Report slowly = diagnosed({{"logs/rank0.err", slow}, {"logs/rank1.err", slow}});
+  expect_first(slowly, "rank.slow", {2}, {"rank 2 (node17) is slow", "35 ms of it in data loading"});
+  EXPECT_EQ(slowly.findings.size(), 1U) << text_of(slowly);
+  expect_first(
+      diagnosed(
+          {{"job.log",
+            "21:54:25.498 W [comm] rank 0: group 'world' call 18, all_reduce avg f32[10] (bucket 0): the ranks are "
+            "out of step: rank 0 in step 5, rank 1 in step 6; in the call before they were in one. Gradients of "
+            "different steps are averaged. A rank has made a step without this group's calls, perhaps alone in "
+            "no_sync(): all ranks must leave no_sync() for the same backward.\n"}}),
+      "calls.steps", {}, {"rank 0 in step 5, rank 1 in step 6", "gradients of different steps were averaged"});
+}
+
+TEST(JobLogs, OutOfMemoryAndLeaksInOurOwnWords) {
+  const std::string text =
+      "[memory.step] rank 3/8: out of memory: 1.5 GiB were asked for by an operator of module '2' in forward, 347.9 "
+      "MiB "
+      "of 3.8 GiB were left (RLIMIT_AS).\n"
+      "  held at that moment: parameters 7.1 MiB, activations 3.1 GiB; in all 3.1 GiB\n"
+      "  largest modules: 0 3.1 GiB, 2 12.0 MiB\n"
+      "  1. half the batch, with gradients added up over two: saves about 2.3 GiB (enough)\n"
+      "  2. activations in bfloat16 (autocast): saves about 2.3 GiB (enough)\n"
+      "  The allocator's words: [enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate "
+      "memory: "
+      "you tried to allocate 1638400000 bytes. Error code 12 (Cannot allocate memory)\n";
+  const Report report = diagnosed({{"logs/rank3.err", text}});
+  expect_first(report, "memory.step", {3},
+               {"1.5 GiB were asked for by an operator of module '2' in forward", "activations 3.1 GiB"});
+  EXPECT_THAT(report.findings[0].advice,
+              HasSubstr("half the batch, with gradients added up over two: saves about 2.3"));
+  EXPECT_EQ(report.findings.size(), 1U) << text_of(report);
+  ASSERT_EQ(report.facts.memory.size(), 1U);
+  EXPECT_EQ(report.facts.memory[0].ask_bytes, 1638400000);
+
+  const auto leak = [](const char* rate, int step) {
+    return str(
+        "21:54:25.498 W [memory] memory grows by ", rate, " per step since step 2000 (6.6 MB by step ", step,
+        "), allocated at Loop::loss() (prog+0x52ab4) through at::_ops::linear::call; probably a loss or an output "
+        "that is kept with its graph: keep loss.item<float>() or tensor.detach() instead. File and line: "
+        "addr2line -Cfie build/prog 0x52ab4\n");
+  };
+  const Report leaks = diagnosed({{"logs/rank0.err", leak("737.3 KB", 2010) + leak("800.1 KB", 2030)}});
+  expect_first(leaks, "memory.leak", {0}, {"memory grows by 800.1 KB per step", "Loop::loss()"});
+  EXPECT_THAT(leaks.findings[0].advice, HasSubstr("addr2line -Cfie build/prog 0x52ab4"));
+  EXPECT_EQ(leaks.findings.size(), 1U) << text_of(leaks);
+}
+
 }  // namespace
 }  // namespace trireme::diagnose

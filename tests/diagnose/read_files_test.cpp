@@ -86,6 +86,7 @@ TEST(ReadFiles, SaysWhatIsWrongWithAFile) {
   EXPECT_EQ(file(std::string("line\n") + std::string(40, '\0') + "\na mark\n"), "")
       << "a log with a hole is still read";
   EXPECT_EQ(note_of(folder.path() + "/missing").note, "No such file or directory");
+  EXPECT_EQ(note_of("/proc/self/mem").note, "Input/output error") << "a disk that fails has no empty files";
   EXPECT_EQ(note_of("/dev/zero").note, "a device or socket, not a file");
   EXPECT_THAT(file("mark" + std::string(100'000, 'x')), HasSubstr("longer than 64 KiB"));
 }

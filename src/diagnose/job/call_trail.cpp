@@ -50,7 +50,7 @@ const Call* GroupTrail::find(int64_t number) const {
 }
 
 int64_t GroupTrail::last() const {
-  return std::max(calls.empty() ? 0 : calls.back().number, last_enqueued.value_or(0));
+  return std::max(calls.empty() ? -1 : calls.back().number, last_enqueued.value_or(-1));
 }
 
 uint32_t TrailBook::intern(Signature signature) {

@@ -53,7 +53,7 @@ struct GroupTrail {
   std::optional<int64_t> last_completed{};
 
   [[nodiscard]] const Call* find(int64_t number) const;
-  /// The highest number that was issued or reported.
+  /// The highest number that was issued or reported; -1: none.
   [[nodiscard]] int64_t last() const;
   [[nodiscard]] int64_t first() const { return calls.empty() ? 0 : calls.front().number; }
 };

@@ -66,17 +66,21 @@ class Comparison {
     return *std::find_if(groups_.begin(), groups_.end(),
                          [&](const GroupRows& group) { return group.key == wait.group; });
   }
-  [[nodiscard]] bool is_waiting(int rank) const {
-    return std::any_of(waits_.begin(), waits_.end(),
-                       [rank](const Wait& wait) { return wait.rank == rank && !wait.for_ranks.empty(); });
+  [[nodiscard]] std::set<int> waiting_ranks() const {
+    std::set<int> waiting;
+    for (const Wait& wait : waits_) {
+      if (!wait.for_ranks.empty()) waiting.insert(wait.rank);
+    }
+    return waiting;
   }
 
   /// Ranks that others wait for and that wait for nobody: they do something else.
   void missing(std::vector<Finding>& findings) const {
+    const std::set<int> waiting = waiting_ranks();
     std::set<int> culprits;
     for (const Wait& wait : waits_) {
       for (const int rank : wait.for_ranks) {
-        if (!is_waiting(rank)) culprits.insert(rank);
+        if (!waiting.contains(rank)) culprits.insert(rank);
       }
     }
     if (culprits.empty()) return;

@@ -64,15 +64,65 @@ std::string innermost(std::string_view stack) {
   return where;
 }
 
+std::vector<int> ranks_of(const Value& dict, std::string_view key) {
+  std::vector<int> ranks;
+  const Value* list = dict.find(key);
+  if (list == nullptr || !list->is_sequence()) return ranks;
+  for (const Value* one : list->items) {
+    const int64_t rank = one->int_or(-1);
+    if (rank >= 0 && rank < (int64_t{1} << 24)) ranks.push_back(static_cast<int>(rank));
+  }
+  return ranks;
+}
+
+/// One entry of hang.json. Ranks that are busy are no hang.
+void add_hang(const Value& told, const std::string& file, Story& story) {
+  if (!told.is(Kind::kDict)) return;
+  ToldHang hang;
+  const int64_t call = integer(told, "call", 0);
+  const int64_t step = integer(told, "step", 0);
+  const std::string kind = text(told, "kind");
+  if (kind == "over") {
+    const std::string where =
+        str("group '", text(told, "group", 100), "'", call == 0 ? std::string(", which") : str(" call ", call, ","));
+    for (ToldHang& earlier : story.hangs) {
+      if (earlier.evidence.file == file && earlier.where.starts_with(where)) earlier.over = true;
+    }
+  }
+  if (kind != "hang") return;
+  hang.where = str("group '", text(told, "group", 100), "'",
+                   call == 0 ? std::string(", which is being made") : str(" call ", call, ", ", text(told, "what")),
+                   step > 0 ? str(", step ", step) : "");
+  hang.waiting = ranks_of(told, "waiting");
+  hang.late = ranks_of(told, "late");
+  hang.circle = ranks_of(told, "circle");
+  hang.evidence = {file, 0, hang.where};
+  const Value* culprits = told.find("culprits");
+  if (culprits != nullptr && culprits->is_sequence()) {
+    for (const Value* one : culprits->items) {
+      const int64_t rank = integer(*one, "rank", -1);
+      if (rank < 0 || rank >= (int64_t{1} << 24)) continue;
+      Story::keep(hang.culprits,
+                  ToldHang::Culprit{static_cast<int>(rank), integer(*one, "pid", 0), text(*one, "words")});
+    }
+  }
+  Story::keep(story.hangs, std::move(hang));
+}
+
 }  // namespace
 
 bool is_failure_file(std::string_view head) {
   if (has(head, "\"ends\"") && has(head, "\"num_ranks\"")) return true;
+  if (has(head, "\"hangs\"") && has(head, "\"waited_s\"")) return true;
   return has(head, "\"message\"") &&
          (has(head, "\"py_callstack\"") || has(head, "\"errorTraits\"") || has(head, "\"extraInfo\""));
 }
 
 std::string add_failure_file(const Value& root, const std::string& file, Story& story) {
+  if (const Value* hangs = root.find("hangs"); hangs != nullptr && hangs->is_sequence()) {
+    for (const Value* told : hangs->items) add_hang(*told, file, story);
+    return {};
+  }
   if (const Value* ends = root.find("ends"); ends != nullptr && ends->is_sequence()) {
     story.tell_world_size(integer(root, "num_ranks", 0));
     const Value* first = root.find("first");

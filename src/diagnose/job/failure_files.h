@@ -1,4 +1,5 @@
-// The launchers' own reports: failure.json of `trireme run` (docs/errors.md), and the error files that @record of torch.distributed.elastic writes.
+// The launchers' own reports: failure.json and hang.json of `trireme run` (docs/errors.md), and the error files that @record of
+// torch.distributed.elastic writes.
 #pragma once
 
 #include "base/pickle_reader.h"

@@ -28,7 +28,7 @@ class TraceReader final : public FileReader {
   [[nodiscard]] const char* kind() const override { return "collective trace"; }
   [[nodiscard]] bool recognises(std::string_view head) const override { return is_own_trace(head); }
   [[nodiscard]] std::string read(const std::string& path, const std::string& file) override {
-    return is_of_earlier_job(file) ? kEarlierJob : add_own_trace(path, file, story_);
+    return is_of_earlier_job(file) ? kEarlierJob : read_own_trace(path, file, story_);
   }
   void finish(Report& /*report*/) override {}
 

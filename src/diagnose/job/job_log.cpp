@@ -81,8 +81,8 @@ class JobLogReader final : public LineReader {
  private:
   static std::vector<LogRule> all_rules() {
     std::vector<LogRule> all;
-    for (auto* rules :
-         {&c10d_rules, &own_rules, &launcher_rules, &slurm_rules, &memory_rules, &nccl_rules, &known_error_rules}) {
+    for (auto* rules : {&c10d_rules, &own_rules, &watch_rules, &launcher_rules, &slurm_rules, &memory_rules,
+                        &nccl_rules, &known_error_rules}) {
       for (const LogRule& rule : rules()) all.push_back(rule);
     }
     return all;

@@ -28,6 +28,9 @@ struct LogRule {
 /// The rank in c10d's own prefix: "[Rank 1]", "[PG ID 0 PG GUID 0(default_pg) Rank 1]", "[rank1]:".
 [[nodiscard]] std::optional<int> c10d_rank(std::string_view text);
 
+/// The ranks of "rank 3", "ranks 0, 1, 2", "s 0, 1 and 2": until something else comes.
+[[nodiscard]] std::vector<int> ranks_in(std::string_view text);
+
 /// 9 of "SIGKILL", "KILL"; 0 for no signal. And back: "SIGKILL", "signal 61".
 [[nodiscard]] int signal_of(std::string_view name);
 [[nodiscard]] std::string name_of_signal(int signal);
@@ -35,6 +38,7 @@ struct LogRule {
 /// Rules, by who writes such lines.
 [[nodiscard]] std::vector<LogRule> c10d_rules();
 [[nodiscard]] std::vector<LogRule> own_rules();
+[[nodiscard]] std::vector<LogRule> watch_rules();
 [[nodiscard]] std::vector<LogRule> launcher_rules();
 [[nodiscard]] std::vector<LogRule> slurm_rules();
 [[nodiscard]] std::vector<LogRule> memory_rules();

@@ -27,6 +27,10 @@ void device(const LogLine& line, Story& story) {
 
 void host(const LogLine& line, Story& story) {
   const auto bytes = leading_number(after(line.text, "you tried to allocate ").value_or(""));
+  if (has(line.text, "The allocator's words: ")) {  // the lines before it say more: watch_lines.cpp
+    Story::keep(story.memory, MemoryAsk{std::string(line.file), line.number, bytes, {}, {}, {}});
+    return;
+  }
   Finding finding;
   finding.code = "memory.host";
   finding.severity = Severity::kError;

@@ -11,22 +11,6 @@ namespace {
 
 constexpr size_t kLongest = 400;
 
-std::vector<int> ranks_of(std::string_view list) {
-  std::vector<int> ranks;
-  constexpr size_t kMost = 1U << 16;
-  while (ranks.size() < kMost) {
-    const auto rank = leading_number<int>(list);
-    if (!rank) break;
-    ranks.push_back(*rank);
-    const size_t digit = list.find_first_of("0123456789");
-    list.remove_prefix(std::min(list.find_first_not_of("0123456789", digit), list.size()));
-    if (!list.starts_with(", ") && !list.starts_with(" and ")) break;
-    list.remove_prefix(list.find(' ') + 1);
-    if (list.starts_with("and ")) list.remove_prefix(4);
-  }
-  return ranks;
-}
-
 /// "group 'world' call 17".
 std::string where_of(std::string_view text) {
   const auto group = between(text, "group '", "'");
@@ -65,8 +49,7 @@ void clash(const LogLine& line, Story& story) {
 void late(const LogLine& line, Story& story) {
   const auto ranks = after(line.text, "waiting for rank");
   if (!ranks || !has(line.text, "[comm")) return;
-  Absence absence{ranks_of(ranks->starts_with('s') ? ranks->substr(1) : *ranks), where_of(line.text), line.evidence(),
-                  0.9};
+  Absence absence{ranks_in(*ranks), where_of(line.text), line.evidence(), 0.9};
   if (const auto call = between(line.text, "(", "): nothing for")) absence.what += str(" (", excerpt(*call, 200), ")");
   if (!absence.ranks.empty()) Story::keep(story.absent, std::move(absence));
 }
@@ -135,19 +118,15 @@ void then(const LogLine& line, Story& story) {
   rest = after(rest, ": ").value_or("");
   for (int parts = 0; parts < 64 && !rest.empty(); ++parts) {
     const std::string_view part = until(rest, ";");
-    const auto numbers = after(part, "rank");
-    if (numbers) {
-      const std::string_view list = numbers->starts_with('s') ? numbers->substr(1) : *numbers;
-      for (const int rank : ranks_of(list)) {
-        RankEnd end;
-        end.rank = rank;
-        if (const auto code = after(part, "exit code ")) end.exit_code = leading_number<int>(*code);
-        const size_t signal = part.find("SIG");
-        if (signal != std::string_view::npos) end.signal = signal_of(until(part.substr(signal), ").; "));
-        end.by_launcher = has(part, "ended by the launcher");
-        end.evidence = line.evidence();
-        Story::keep(story.ends, std::move(end));
-      }
+    for (const int rank : ranks_in(part)) {
+      RankEnd end;
+      end.rank = rank;
+      if (const auto code = after(part, "exit code ")) end.exit_code = leading_number<int>(*code);
+      const size_t signal = part.find("SIG");
+      if (signal != std::string_view::npos) end.signal = signal_of(until(part.substr(signal), ").; "));
+      end.by_launcher = has(part, "ended by the launcher");
+      end.evidence = line.evidence();
+      Story::keep(story.ends, std::move(end));
     }
     rest = rest.substr(std::min(rest.size(), part.size() + 1));
   }
@@ -165,6 +144,25 @@ void job(const LogLine& line, Story& story) {
 }
 
 }  // namespace
+
+std::vector<int> ranks_in(std::string_view text) {
+  std::vector<int> ranks;
+  text = trimmed(text);
+  if (text.starts_with("rank")) text.remove_prefix(4);
+  if (text.starts_with("s ")) text.remove_prefix(1);
+  constexpr size_t kMost = 1U << 16;
+  while (ranks.size() < kMost) {
+    const auto rank = leading_number<int>(text);
+    if (!rank) break;
+    ranks.push_back(*rank);
+    const size_t digit = text.find_first_of("0123456789");
+    text.remove_prefix(std::min(text.find_first_not_of("0123456789", digit), text.size()));
+    if (!text.starts_with(", ") && !text.starts_with(" and ")) break;
+    text.remove_prefix(text.find(' ') + 1);
+    if (text.starts_with("and ")) text.remove_prefix(4);
+  }
+  return ranks;
+}
 
 std::vector<LogRule> own_rules() {
   return {{" called ", &clash},

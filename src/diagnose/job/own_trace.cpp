@@ -57,10 +57,12 @@ bool is_own_trace(std::string_view head) {
   return magic == profile::layout::kMagic;
 }
 
-std::string add_own_trace(const std::string& path, const std::string& file, Story& story) {
+std::string read_own_trace(const std::string& path, const std::string& file, Story& story) {
   Result<profile::TraceSnapshot> read = profile::read_collective_trace(path);
-  if (!read.ok()) return read.reason();
-  const profile::TraceSnapshot& trace = read.value();
+  return read.ok() ? add_own_trace(std::move(read.value()), file, story) : read.reason();
+}
+
+std::string add_own_trace(profile::TraceSnapshot trace, const std::string& file, Story& story) {
   if (trace.rank < 0) return "a collective trace without a rank";
   Trail trail;
   trail.rank = trace.rank;
@@ -96,7 +98,7 @@ std::string add_own_trace(const std::string& path, const std::string& file, Stor
   story.ranks_seen.insert(trace.rank);
   story.trails.add(std::move(trail));
   const uint64_t torn = trace.torn;
-  if (story.own_traces.size() < Story::kMostOwnTraces) story.own_traces.push_back({file, std::move(read.value())});
+  story.add_own_trace({file, std::move(trace)});
   if (torn > 1) return str(torn, " records are damaged and were left out");
   return {};
 }

@@ -9,6 +9,9 @@ namespace trireme::diagnose {
 [[nodiscard]] bool is_own_trace(std::string_view head);
 
 /// Adds the trace to the story as the trail of its rank. Returns the word for a file that cannot be read, or in part only.
-[[nodiscard]] std::string add_own_trace(const std::string& path, const std::string& file, Story& story);
+[[nodiscard]] std::string read_own_trace(const std::string& path, const std::string& file, Story& story);
+
+/// The same for one that has been read.
+[[nodiscard]] std::string add_own_trace(profile::TraceSnapshot trace, const std::string& file, Story& story);
 
 }  // namespace trireme::diagnose

@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 
 #include "base/str.h"
+#include "diagnose/scan.h"
 
 namespace trireme::diagnose {
 namespace {
@@ -96,6 +98,41 @@ void join_memory(std::vector<Finding>& failures, std::vector<Finding>& told) {
   }
 }
 
+/// What the launcher said while the job ran, and what the files show now: one finding for each rank that is stopped or slow.
+void join_watched(std::vector<Finding>& causes, std::vector<Finding>& told) {
+  std::erase_if(told, [&](const Finding& one) {
+    if (one.code != "rank.slow" && one.code != "rank.stopped") return false;
+    const auto known = std::find_if(causes.begin(), causes.end(), [&](const Finding& cause) {
+      return cause.code == one.code && cause.ranks == one.ranks;
+    });
+    if (known == causes.end()) return false;
+    take_evidence(*known, one);
+    return true;
+  });
+}
+
+/// The launcher has compared the calls when the first rank failed, with all of them still there. Of what the traces show now, the same is its
+/// evidence, and a guess is dropped for it.
+void join_explanations(std::vector<Finding>& told, std::vector<Finding>& waits) {
+  const auto explains_calls = [](const Finding& one) {
+    return is_about_calls(one) && !one.evidence.empty() && has(one.evidence.front().text, "[launch] Why: ");
+  };
+  std::vector<Finding> explanations;
+  std::copy_if(told.begin(), told.end(), std::back_inserter(explanations), explains_calls);
+  std::erase_if(told, explains_calls);
+  for (Finding& explanation : explanations) {
+    std::erase_if(waits, [&](const Finding& wait) {
+      const bool same = wait.ranks == explanation.ranks;
+      const bool weaker = is_about_calls(wait) && wait.confidence < explanation.confidence;
+      if (!same && !weaker) return false;
+      take_evidence(explanation, wait);
+      if (same && !is_absence(wait)) explanation.code = wait.code;
+      return true;
+    });
+    waits.push_back(std::move(explanation));
+  }
+}
+
 /// Who waited for a rank that is known to have failed is a consequence of it: its evidence goes there.
 void explain_waits(std::vector<Finding>& causes, std::vector<Finding>& waits) {
   std::erase_if(waits, [&](Finding& wait) {
@@ -161,8 +198,10 @@ void reason(Story& story, const CompareOptions& given, Report& report) {
   join_known(causes, story.findings);
   live_findings(story, causes);
   for (Finding& finding : slow_ranks_of(story)) causes.push_back(std::move(finding));
-  for (Finding& finding : story.findings) causes.push_back(std::move(finding));
-  story.findings.clear();
+  std::vector<Finding> hangs = hangs_of(story);
+  join_watched(causes, hangs);
+  join_watched(causes, story.findings);
+  for (Finding& finding : hangs) causes.push_back(std::move(finding));
 
   // Recorded calls say more than the texts of a log about the same calls.
   std::vector<Finding> waits = compare_trails(story.trails, options);
@@ -177,6 +216,9 @@ void reason(Story& story, const CompareOptions& given, Report& report) {
       std::any_of(texts.begin(), texts.end(), [](const Finding& text) { return text.code == "calls.mismatch"; });
   if (clash) std::erase_if(texts, [](const Finding& text) { return is_absence(text); });
   for (Finding& text : texts) waits.push_back(std::move(text));
+  join_explanations(story.findings, waits);
+  for (Finding& finding : story.findings) causes.push_back(std::move(finding));
+  story.findings.clear();
   explain_waits(causes, waits);
 
   const bool has_cause =

@@ -11,7 +11,7 @@ namespace trireme::diagnose {
 /// those that waited for it) is one finding with the evidence of both; its consequences are not told as causes.
 void reason(Story& story, const CompareOptions& options, Report& report);
 
-// The parts, in reason_ends.cpp, reason_slow.cpp and reason_waits.cpp.
+// The parts, in reason_ends.cpp, reason_slow.cpp, reason_waits.cpp and reason_watch.cpp.
 
 /// How ranks ended, put together from all that tell of it: one for each rank, or for each process whose rank is not told.
 [[nodiscard]] std::vector<RankEnd> merged_ends(const std::vector<RankEnd>& told);
@@ -24,6 +24,9 @@ void reason(Story& story, const CompareOptions& options, Report& report);
 
 /// Ranks that the others waited for in step after step, from our own traces.
 [[nodiscard]] std::vector<Finding> slow_ranks_of(const Story& story);
+
+/// Ranks that the launcher named while the others waited for them.
+[[nodiscard]] std::vector<Finding> hangs_of(const Story& story);
 
 /// What logs say of calls: time-outs of watchdogs, ranks that did not come, calls that did not match.
 [[nodiscard]] std::vector<Finding> waits_of(const Story& story, const CompareOptions& options);

@@ -43,12 +43,20 @@ void Story::add_progress(Progress one) {
   }
 }
 
+void Story::add_own_trace(OwnTrace one) {
+  const size_t records = one.trace.records.size();
+  if (own_traces.size() >= kMostOwnTraces || num_own_records_ + records > kMostOwnRecords) return;
+  num_own_records_ += records;
+  own_traces.push_back(std::move(one));
+}
+
 void Story::forget(std::string_view file) {
   const auto of_file = [file](const auto& one) { return one.evidence.file == file; };
   std::erase_if(ends, of_file);
   std::erase_if(waiting, of_file);
   std::erase_if(progress, of_file);
   std::erase_if(absent, of_file);
+  std::erase_if(hangs, of_file);
   std::erase_if(clashes, of_file);
   std::erase_if(oom_kills, of_file);
   std::erase_if(last_words, of_file);

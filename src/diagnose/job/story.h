@@ -60,6 +60,22 @@ struct Absence {
   double confidence = 0.9;
 };
 
+/// A hang that the launcher has told while the job ran.
+struct ToldHang {
+  std::string where{};  ///< "group 'world' call 17, all_reduce sum f32[1000] (bucket 0), step 5"
+  std::vector<int> waiting{};
+  std::vector<int> late{};
+  struct Culprit {
+    int rank = 0;
+    int64_t pid = 0;
+    std::string doing{};  ///< "is in its own code: it sleeps (clock_nanosleep) in load_batch, called by train"
+  };
+  std::vector<Culprit> culprits{};
+  std::vector<int> circle{};  ///< ranks that wait for each other
+  bool over = false;          ///< the call went on later
+  Evidence evidence{};
+};
+
 /// Two ranks that called different things, as a checking library tells it.
 struct CallClash {
   int first_rank = 0;
@@ -103,18 +119,21 @@ struct Story {
   std::vector<Waiting> waiting{};
   std::vector<Progress> progress{};
   std::vector<Absence> absent{};
+  std::vector<ToldHang> hangs{};
   std::vector<CallClash> clashes{};
   std::vector<OomKill> oom_kills{};
   std::vector<LastWords> last_words{};
   std::vector<Finding> findings{};  ///< that need no reasoning: what a line says in so many words
   std::vector<MemoryAsk> memory{};  ///< of each out-of-memory message
   TrailBook trails{};
-  std::vector<OwnTrace> own_traces{};  ///< of at most kMostOwnTraces ranks; half a MiB each
-  std::map<int, Evidence> stopped{};   ///< live ranks in state T
-  std::map<int, Evidence> gone{};      ///< ranks of a live job without a process
+  std::vector<OwnTrace>
+      own_traces{};  ///< of at most kMostOwnTraces ranks, with kMostOwnRecords in all; usually half a MiB each
+  std::map<int, Evidence> stopped{};  ///< live ranks in state T
+  std::map<int, Evidence> gone{};     ///< ranks of a live job without a process
 
   static constexpr size_t kMost = 5000;
   static constexpr size_t kMostOwnTraces = 512;
+  static constexpr size_t kMostOwnRecords = size_t{4} << 20;
   template <typename T>
   static void keep(std::vector<T>& list, T value) {
     if (list.size() < kMost) list.push_back(std::move(value));
@@ -123,6 +142,7 @@ struct Story {
   void add_waiting(Waiting one);
   /// The same, the newest of each rank and group.
   void add_progress(Progress one);
+  void add_own_trace(OwnTrace one);
   /// Drops what a file has told so far.
   void forget(std::string_view file);
   void tell_world_size(int64_t ranks);
@@ -133,6 +153,7 @@ struct Story {
  private:
   std::map<std::pair<int, std::string>, size_t> waiting_at_{};
   std::map<std::pair<int, std::string>, size_t> progress_at_{};
+  size_t num_own_records_ = 0;
 };
 
 }  // namespace trireme::diagnose

@@ -108,24 +108,32 @@ std::optional<Finding> check_all_to_all(const TrailBook& book, const GroupRows& 
   return finding;
 }
 
-std::vector<const Call*> lane(const TrailBook& book, const GroupRows& group, int rank, const char* kind, int peer) {
-  std::vector<const Call*> out;
-  const auto row = group.rows.find(rank);
-  if (row == group.rows.end()) return out;
-  for (const Call& call : row->second->point_to_point) {
-    const Signature& one = book.at(call);
-    if (one.kind == kind && book.global_rank(group.key, one.root) == peer) out.push_back(&call);
+/// The messages from one rank to another, in the order in which each side issued them.
+struct Pair {
+  std::vector<const Call*> sends;
+  std::vector<const Call*> receives;
+};
+using Pairs = std::map<std::pair<int, int>, Pair>;
+
+Pairs pairs_of(const TrailBook& book, const GroupRows& group) {
+  Pairs pairs;
+  for (const auto& [rank, row] : group.rows) {
+    for (const Call& call : row->point_to_point) {
+      const Signature& one = book.at(call);
+      const int peer = book.global_rank(group.key, one.root);
+      if (one.kind == "send") pairs[{rank, peer}].sends.push_back(&call);
+      if (one.kind == "recv") pairs[{peer, rank}].receives.push_back(&call);
+    }
   }
-  return out;
+  return pairs;
 }
 
 int64_t sent_elements(const Signature& call) { return total(call.inputs.empty() ? call.outputs : call.inputs); }
 int64_t received_elements(const Signature& call) { return total(call.outputs.empty() ? call.inputs : call.outputs); }
 
 /// The k-th send of a pair meets the k-th receive. Rings that have dropped calls are not compared.
-void check_lane(const TrailBook& book, const GroupRows& group, int from, int to, std::vector<Finding>& findings) {
-  const std::vector<const Call*> sends = lane(book, group, from, "send", to);
-  const std::vector<const Call*> receives = lane(book, group, to, "recv", from);
+void check_pair(const TrailBook& book, int from, int to, const Pair& pair, std::vector<Finding>& findings) {
+  const auto& [sends, receives] = pair;
   const auto starts_at_first = [](const std::vector<const Call*>& calls) {
     return calls.empty() || calls.front()->number <= 1;
   };
@@ -158,16 +166,14 @@ void check_lane(const TrailBook& book, const GroupRows& group, int from, int to,
 
 std::vector<Finding> find_pair_faults(const TrailBook& book, const GroupRows& group) {
   std::vector<Finding> findings;
-  constexpr size_t kMostPairs = 512;  // ranks; the square of it is looked at
-  if (group.members.size() > kMostPairs) return findings;
-  bool has_pairs = false;
   std::map<int64_t, int> all_to_alls;
   for (const auto& [rank, row] : group.rows) {
-    has_pairs |= !row->point_to_point.empty();
     for (const Call& call : row->calls) {
       if (book.at(call).kind == "all_to_all") ++all_to_alls[call.number];
     }
   }
+  constexpr size_t kMostRanks = 512;  // the square of it is looked at
+  if (group.members.size() > kMostRanks) all_to_alls.clear();
   for (const auto& [number, count] : all_to_alls) {
     if (count < 2) continue;
     if (auto fault = check_all_to_all(book, group, number)) {
@@ -175,12 +181,7 @@ std::vector<Finding> find_pair_faults(const TrailBook& book, const GroupRows& gr
       break;
     }
   }
-  if (!has_pairs) return findings;
-  for (const int from : group.members) {
-    for (const int to : group.members) {
-      if (from != to) check_lane(book, group, from, to, findings);
-    }
-  }
+  for (const auto& [ends, pair] : pairs_of(book, group)) check_pair(book, ends.first, ends.second, pair, findings);
   return findings;
 }
 

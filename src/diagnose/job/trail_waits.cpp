@@ -1,5 +1,6 @@
 #include <algorithm>
-#include <set>
+#include <map>
+#include <tuple>
 
 #include "base/str.h"
 #include "diagnose/job/compare_trails.h"
@@ -20,9 +21,23 @@ const Call* first_pending(const GroupTrail& row, const CompareOptions& options) 
   return nullptr;
 }
 
+/// How many sends (`sends` true) or receives each rank has made with each peer.
+using MessageCounts = std::map<std::tuple<int, int, bool>, size_t>;
+
+MessageCounts count_messages(const TrailBook& book, const GroupRows& group) {
+  MessageCounts counts;
+  for (const auto& [rank, row] : group.rows) {
+    for (const Call& call : row->point_to_point) {
+      const Signature& one = book.at(call);
+      ++counts[{rank, book.global_rank(group.key, one.root), one.kind == "send"}];
+    }
+  }
+  return counts;
+}
+
 /// Sends and receives whose other side was not made. The k-th send of a pair meets the k-th receive.
-void pair_waits(const TrailBook& book, const GroupRows& group, int rank, const GroupTrail& row,
-                const CompareOptions& options, std::vector<Wait>& waits) {
+void pair_waits(const TrailBook& book, const GroupRows& group, const MessageCounts& counts, int rank,
+                const GroupTrail& row, const CompareOptions& options, std::vector<Wait>& waits) {
   std::map<std::pair<std::string, int>, size_t> position;
   for (const Call& call : row.point_to_point) {
     const Signature& mine = book.at(call);
@@ -34,12 +49,8 @@ void pair_waits(const TrailBook& book, const GroupRows& group, int rank, const G
       waits.push_back({rank, group.key, &call, {}});
       return;
     }
-    size_t made = 0;
-    for (const Call& theirs : other->second->point_to_point) {
-      const Signature& there = book.at(theirs);
-      made += there.kind != mine.kind && book.global_rank(group.key, there.root) == rank ? 1 : 0;
-    }
-    if (made > index) continue;
+    const auto made = counts.find({peer, rank, mine.kind != "send"});
+    if (made != counts.end() && made->second > index) continue;
     waits.push_back({rank, group.key, &call, {peer}});
     return;  // the first one holds up the rest
   }
@@ -49,18 +60,21 @@ void pair_waits(const TrailBook& book, const GroupRows& group, int rank, const G
 
 std::vector<Wait> find_waits(const TrailBook& book, const GroupRows& group, const CompareOptions& options) {
   std::vector<Wait> waits;
+  const MessageCounts counts = count_messages(book, group);
+  // By how far they have come: of thousands of ranks most wait for few. A member without a dump may be the one, which is said apart.
+  std::vector<std::pair<int64_t, int>> progress;
+  for (const auto& [rank, row] : group.rows) progress.emplace_back(row->last(), rank);
+  std::sort(progress.begin(), progress.end());
   for (const auto& [rank, row] : group.rows) {
-    pair_waits(book, group, rank, *row, options, waits);
+    pair_waits(book, group, counts, rank, *row, options, waits);
     const Call* call = first_pending(*row, options);
     if (call == nullptr) continue;
     Wait wait{rank, group.key, call, {}};
-    for (const int member : group.members) {
-      if (member == rank) continue;
-      const auto other = group.rows.find(member);
-      // A member without a dump may be the one, which is said apart.
-      if (other == group.rows.end()) continue;
-      if (other->second->last() < call->number) wait.for_ranks.push_back(member);
+    for (const auto& [last, member] : progress) {
+      if (last >= call->number) break;
+      if (member != rank) wait.for_ranks.push_back(member);
     }
+    std::sort(wait.for_ranks.begin(), wait.for_ranks.end());
     waits.push_back(std::move(wait));
   }
   return waits;
