@@ -1,31 +1,26 @@
 #include "trireme/memory/tracker.h"
 
-#include <ATen/record_function.h>
 #include <c10/core/CachingDeviceAllocator.h>
-#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <mutex>
 #include <new>
-#include <optional>
 #include <shared_mutex>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 
 #include "base/env.h"
 #include "base/torch/torch_compat.h"
-#include "memory/cpu_hook.h"
+#include "memory/operator_watch.h"
 #include "memory/optimizer_tensors.h"
-#include "memory/track/block_table.h"
 #include "memory/track/out_of_memory.h"
+#include "memory/tracked_blocks.h"
 #include "trireme/base/error.h"
 
 namespace trireme::memory {
@@ -38,175 +33,6 @@ std::string module_of(const std::string& name) {
 }
 
 at::Tensor gradient_of(const at::Tensor& parameter) { return parameter.is_leaf() ? parameter.grad() : at::Tensor(); }
-
-bool on_cpu(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.device().is_cpu() && tensor.has_storage() && tensor.storage().nbytes() > 0;
-}
-const void* base_of(const at::Tensor& tensor) { return tensor.storage().data(); }
-
-int64_t resident_bytes() {
-  std::ifstream statm("/proc/self/statm");
-  int64_t pages = 0;
-  int64_t resident = 0;
-  statm >> pages >> resident;
-  return resident * sysconf(_SC_PAGESIZE);
-}
-
-/// What the operator that runs on this thread allocates is for.
-struct Running {
-  int depth = 0;  // of operators that call operators
-  BlockLabel label;
-};
-thread_local Running t_running;
-
-class TrackedBlocks final : public CpuObserver {
- public:
-  void allocated(const void* block, size_t bytes) noexcept override {
-    try {
-      table.allocated(block, static_cast<int64_t>(bytes), t_running.depth > 0 ? t_running.label : BlockLabel{});
-    } catch (...) {  // NOLINT(bugprone-empty-catch): no memory to remember it; the allocation itself is well
-    }
-  }
-  void freed(const void* block) noexcept override { table.freed(block); }
-  // Now, since the stack unwinds afterwards and takes the activations along.
-  void refused(size_t bytes) noexcept override {
-    try {
-      OutOfMemory failure;
-      failure.held = table.report();
-      failure.held.resident = resident_bytes();
-      failure.asked = static_cast<int64_t>(bytes);
-      if (t_running.depth > 0) {
-        failure.in_forward = t_running.label.category == Category::kActivations;
-        failure.module = table.module_name(t_running.label.module);
-      }
-      look_at_limits(failure);
-      const std::lock_guard lock(mutex_);
-      last_failure_ = std::move(failure);
-    } catch (...) {  // NOLINT(bugprone-empty-catch): so little is left that nothing can be told
-    }
-  }
-  /// What was refused last; forgets it.
-  std::optional<OutOfMemory> take_failure() {
-    const std::lock_guard lock(mutex_);
-    return std::exchange(last_failure_, std::nullopt);
-  }
-
-  /// Also of blocks that nobody told of.
-  void label(const at::Tensor& tensor, BlockLabel label) {
-    if (!on_cpu(tensor)) return;
-    const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
-    const void* base = base_of(tensor);
-    if (base == nullptr || table.relabel(base, label, bytes)) return;
-    table.allocated(base, bytes, label);
-    c10::StorageImpl* storage = tensor.storage().unsafeGetStorageImpl();
-    if (watch_free_of(storage->_mutable_data_ptr_no_checks())) return;
-    const std::lock_guard lock(mutex_);
-    foreign_.emplace_back(
-        base, c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage)));
-  }
-
-  /// Frees of foreign blocks are only seen here.
-  void forget_the_dead() {
-    const std::lock_guard lock(mutex_);
-    std::erase_if(foreign_, [this](const auto& block) {
-      if (!block.second.expired()) return false;
-      table.freed(block.first);
-      return true;
-    });
-  }
-
-  BlockTable table;
-
- private:
-  std::mutex mutex_;
-  std::optional<OutOfMemory> last_failure_;
-  std::vector<std::pair<const void*, c10::weak_intrusive_ptr<c10::StorageImpl>>> foreign_;
-};
-
-/// The one tracker, and the buffers that every tracker is told of.
-struct Shared {
-  std::shared_mutex mutex;
-  TrackedBlocks* blocks = nullptr;
-  std::map<const void*, size_t> communication;
-};
-Shared& shared() {
-  static auto* instance = new Shared;
-  return *instance;
-}
-
-void add_communication(TrackedBlocks& blocks, const void* begin, size_t bytes) {
-  const auto size = static_cast<int64_t>(bytes);
-  if (!blocks.table.relabel(begin, {Category::kCommunication, 0}, size)) blocks.table.add_region(begin, size);
-}
-
-/// What an operator with these inputs makes; the rule stands in the header.
-class InputJudge {
- public:
-  explicit InputJudge(TrackedBlocks& blocks) : blocks_(blocks) {}
-
-  void look_at(const at::Tensor& tensor) {
-    if (!tensor.defined()) return;
-    BlockLabel label;
-    if (tensor.has_storage()) label = blocks_.table.label_of(base_of(tensor)).value_or(label);
-    switch (label.category) {
-      case Category::kParameters:
-        parameter_ = true;
-        if (module_ == 0) module_ = label.module;
-        break;
-      case Category::kGradients:
-      case Category::kOptimizerState:
-        update_ = true;
-        break;
-      case Category::kActivations:
-        activation_ = true;
-        if (input_module_ == 0) input_module_ = label.module;
-        break;
-      case Category::kCommunication:
-      case Category::kOther:
-        data_ = true;
-        activation_ = activation_ || tensor.requires_grad();
-        break;
-    }
-  }
-
-  [[nodiscard]] BlockLabel label() const {
-    if (update_ || !(activation_ || (parameter_ && (data_ || c10::GradMode::is_enabled())))) return {};
-    return {Category::kActivations, module_ != 0 ? module_ : input_module_};
-  }
-
- private:
-  TrackedBlocks& blocks_;
-  bool parameter_ = false, update_ = false, activation_ = false, data_ = false;
-  uint32_t module_ = 0, input_module_ = 0;
-};
-
-struct Entered final : at::ObserverContext {};
-
-std::unique_ptr<at::ObserverContext> enter_operator(const at::RecordFunction& function) {
-  if (t_running.depth == 0) {
-    t_running.label = {};
-    const std::shared_lock lock(shared().mutex);
-    if (shared().blocks == nullptr) return nullptr;
-    if (torch::autograd::get_current_graph_task_id() == -1) {
-      InputJudge judge(*shared().blocks);
-      for (const c10::IValue& input : function.inputs()) {
-        if (input.isTensor()) {
-          judge.look_at(input.toTensor());
-        } else if (input.isTensorList()) {
-          for (const at::Tensor& tensor : input.toTensorVector()) judge.look_at(tensor);
-        }
-      }
-      t_running.label = judge.label();
-    }
-  }
-  auto entered = std::make_unique<Entered>();
-  ++t_running.depth;
-  return entered;
-}
-
-void leave_operator(const at::RecordFunction& /*function*/, at::ObserverContext* context) {
-  if (context != nullptr) --t_running.depth;
-}
 
 class GradientHook final : public torch::autograd::FunctionPostHook {
  public:
@@ -229,16 +55,16 @@ class GradientHook final : public torch::autograd::FunctionPostHook {
 
 CommunicationBuffer::CommunicationBuffer(const void* begin, size_t bytes) : begin_(bytes > 0 ? begin : nullptr) {
   if (begin_ == nullptr) return;
-  const std::unique_lock lock(shared().mutex);
-  shared().communication[begin_] = bytes;
-  if (shared().blocks != nullptr) add_communication(*shared().blocks, begin_, bytes);
+  const std::unique_lock lock(tracked().mutex);
+  tracked().communication[begin_] = bytes;
+  if (tracked().blocks != nullptr) add_communication(*tracked().blocks, begin_, bytes);
 }
 
 CommunicationBuffer::~CommunicationBuffer() {
   if (begin_ == nullptr) return;
-  const std::unique_lock lock(shared().mutex);
-  shared().communication.erase(begin_);
-  if (shared().blocks != nullptr) shared().blocks->table.remove_region(begin_);
+  const std::unique_lock lock(tracked().mutex);
+  tracked().communication.erase(begin_);
+  if (tracked().blocks != nullptr) tracked().blocks->table.remove_region(begin_);
 }
 
 struct MemoryTracker::Impl {
@@ -292,7 +118,7 @@ struct MemoryTracker::Impl {
     std::unordered_set<const void*> gradients;
     for (const Parameter& parameter : parameters) {
       const at::Tensor gradient = gradient_of(parameter.tensor);
-      if (!on_cpu(gradient)) continue;
+      if (!is_on_cpu(gradient)) continue;
       gradients.insert(base_of(gradient));
       blocks.label(gradient, {Category::kGradients, parameter.module});
     }
@@ -307,8 +133,8 @@ struct MemoryTracker::Impl {
 };
 
 MemoryTracker::MemoryTracker() : impl_(std::make_unique<Impl>()) {
-  const std::unique_lock lock(shared().mutex);
-  if (shared().blocks != nullptr) {
+  const std::unique_lock lock(tracked().mutex);
+  if (tracked().blocks != nullptr) {
     throw Error(ErrorKind::kUnavailable,
                 "[memory.tracker] another MemoryTracker lives in this process; it counts all tensors of the process. "
                 "Use that one, or end it "
@@ -320,11 +146,9 @@ MemoryTracker::MemoryTracker() : impl_(std::make_unique<Impl>()) {
                 "cannot be counted; LibTorch's "
                 "own is required.");
   }
-  shared().blocks = &impl_->blocks;
-  for (const auto& [begin, bytes] : shared().communication) add_communication(impl_->blocks, begin, bytes);
-  impl_->callback = at::addGlobalCallback(at::RecordFunctionCallback(&enter_operator, &leave_operator)
-                                              .needsInputs(true)
-                                              .scopes({at::RecordScope::FUNCTION}));
+  tracked().blocks = &impl_->blocks;
+  for (const auto& [begin, bytes] : tracked().communication) add_communication(impl_->blocks, begin, bytes);
+  impl_->callback = watch_operators();
 }
 
 MemoryTracker::~MemoryTracker() {
@@ -333,8 +157,8 @@ MemoryTracker::~MemoryTracker() {
     if (parameter.accumulator) parameter.accumulator->del_post_hook(parameter.hook);
   }
   remove_cpu_observer(impl_->blocks);
-  const std::unique_lock lock(shared().mutex);
-  shared().blocks = nullptr;
+  const std::unique_lock lock(tracked().mutex);
+  tracked().blocks = nullptr;
 }
 
 void MemoryTracker::add_parameters(const NamedTensors& parameters) {

@@ -156,5 +156,18 @@ TEST(MemoryReport, TextsShowEachNumberWithItsName) {
   EXPECT_NE(tensors.find("Total on cpu: 24 B (24 bytes)"), std::string::npos) << tensors;
 }
 
+// The free of a foreign block is found out late: its address may be another block's by then.
+TEST(BlockTable, AForeignBlocksLateFreeIsNotTakenForAnothers) {
+  BlockTable table;
+  table.allocated(at(0x1000), 100, {Category::kParameters, 0}, /*foreign=*/true);
+  table.allocated(at(0x1000), 30, kNothing);  // the program has freed it, and the allocator has this address again
+  table.foreign_freed(at(0x1000));
+  EXPECT_EQ(table.report().current[Category::kParameters], 0);
+  EXPECT_EQ(table.report().current[Category::kOther], 30);
+  table.allocated(at(0x2000), 7, {Category::kParameters, 0}, /*foreign=*/true);
+  table.foreign_freed(at(0x2000));
+  EXPECT_EQ(table.report().current.total(), 30);
+}
+
 }  // namespace
 }  // namespace trireme::memory

@@ -8,8 +8,11 @@
 #include <torch/torch.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <fstream>
 #include <functional>
+#include <thread>
+#include <vector>
 
 #include "trireme/base/error.h"
 
@@ -154,6 +157,53 @@ TEST(MemoryTracker, SeesTheEndOfWhatWasThereBeforeAndOfForeignMemory) {
   EXPECT_EQ(tracker.report().current[Category::kOptimizerState], kFloat * 50);
   state.clear();
   EXPECT_EQ(tracker.report().current.total(), 0);
+}
+
+// 100 tensors of 4,000 bytes, made on one thread and freed on another, some of them when the tracker is gone.
+TEST(MemoryTracker, OtherThreadsMayFreeAndTensorsMayOutliveIt) {
+  std::vector<at::Tensor> kept;
+  {
+    MemoryTracker tracker;
+    std::thread([&] {
+      for (int i = 0; i < 100; ++i) kept.push_back(at::empty({1000}));
+    }).join();
+    EXPECT_EQ(tracker.report().current[Category::kOther], 400'000);
+    std::thread([&] { kept.resize(40); }).join();
+    EXPECT_EQ(tracker.report().current[Category::kOther], 160'000);
+    EXPECT_EQ(tracker.report().peak[Category::kOther], 400'000);
+  }
+  std::thread([&] { kept.clear(); }).join();
+  MemoryTracker next;
+  EXPECT_EQ(next.report().current.total(), 0);
+}
+
+// An operator that throws has been left: what comes after it is judged by itself.
+TEST(MemoryTracker, AnExceptionInForwardLeavesNothingBehind) {
+  torch::nn::Linear linear(4, 5);
+  MemoryTracker tracker;
+  tracker.add_module(*linear);
+  for (int i = 0; i < 3; ++i) EXPECT_THROW((void)linear->forward(at::ones({3, 7})), c10::Error);
+  const int64_t before = tracker.report().current[Category::kActivations];
+  const at::Tensor made = at::empty({1000});
+  EXPECT_EQ(before, 0);
+  EXPECT_EQ(tracker.report().current[Category::kActivations], 0);
+  EXPECT_EQ(tracker.report().current[Category::kOther], 4000);
+}
+
+// Trackers come and go while another thread computes: neither its operators nor its blocks may hold on to one that is gone.
+TEST(MemoryTracker, MayEndWhileAnotherThreadComputes) {
+  std::atomic<bool> stop{false};
+  std::thread other([&] {
+    torch::nn::Linear linear(8, 8);
+    while (!stop) linear->forward(at::ones({4, 8})).sum().backward();
+  });
+  for (int i = 0; i < 200; ++i) {
+    MemoryTracker tracker;
+    const at::Tensor mine = at::empty({1000});
+    EXPECT_GE(tracker.report().current[Category::kOther], 4000);
+  }
+  stop = true;
+  other.join();
 }
 
 TEST(MemoryTracker, CommunicationBuffersCountWhileTheyLive) {

@@ -14,7 +14,7 @@
 namespace trireme::memory {
 
 struct MemoryHistoryOptions {
-  size_t max_entries = 100'000;  ///< events that are kept, the newest; 56 bytes each
+  size_t max_entries = 100'000;  ///< events that are kept, the newest; 40 bytes each
   bool stacks = true;            ///< false: some ten times cheaper, and nobody knows where
   std::string at_out_of_memory;  ///< a snapshot is written here when the CPU allocator refuses; empty: none
 };

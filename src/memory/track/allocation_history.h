@@ -19,6 +19,7 @@ struct HistoryEvent {
   Action action = Action::kAlloc;
   int64_t free_bytes = 0;  ///< kOutOfMemory: what the host had left
 };
+static_assert(sizeof(HistoryEvent) == 40);
 
 /// A copy, for writing while the program goes on.
 struct HistoryCopy {
@@ -29,7 +30,7 @@ struct HistoryCopy {
   [[nodiscard]] uint64_t dropped() const { return recorded - events.size(); }
 };
 
-/// Purpose        A ring: the newest events stay. Memory: 56 bytes an event of the ring and a living block, and each different stack once.
+/// Purpose        A ring: the newest events stay. Memory: 40 bytes an event of the ring, about 72 a living block, and each different stack once.
 /// Thread safety  All members.
 /// Cost           an allocation: a stack (some us, by its depth; nothing where stacks are off) and two inserts; a free: a look-up.
 class AllocationHistory {
@@ -49,7 +50,6 @@ class AllocationHistory {
   static constexpr size_t kMostDepth = 40;
   static constexpr size_t kMostStacks = 200'000;  // later ones are told without a stack
 
-  uint32_t current_stack();
   void add(const HistoryEvent& event);
 
   const size_t max_entries_;

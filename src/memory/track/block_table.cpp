@@ -22,22 +22,29 @@ std::string BlockTable::module_name(uint32_t index) const {
   return index < modules_.size() ? modules_[index] : std::string{};
 }
 
-void BlockTable::allocated(const void* block, int64_t bytes, BlockLabel label) {
+void BlockTable::allocated(const void* block, int64_t bytes, BlockLabel label, bool foreign) {
   const std::lock_guard lock(mutex_);
   const auto [it, is_new] = blocks_.try_emplace(block);
   if (!is_new) add_event(-it->second.bytes, it->second.label);  // its free was not told
   ++allocations_;
   const uint32_t event = add_event(bytes, label);
-  it->second = {bytes, label, window_, event};
+  it->second = {bytes, label, window_, event, foreign};
 }
 
 void BlockTable::freed(const void* address) noexcept {
   const std::lock_guard lock(mutex_);
-  const auto it = blocks_.find(address);
-  if (it == blocks_.end()) return;
+  if (const auto it = blocks_.find(address); it != blocks_.end()) erase(it);
+}
+
+void BlockTable::foreign_freed(const void* address) noexcept {
+  const std::lock_guard lock(mutex_);
+  if (const auto it = blocks_.find(address); it != blocks_.end() && it->second.foreign) erase(it);
+}
+
+void BlockTable::erase(std::unordered_map<const void*, Block>::iterator at) noexcept {
   ++frees_;
-  const Block block = it->second;
-  blocks_.erase(it);
+  const Block block = at->second;
+  blocks_.erase(at);
   try {
     add_event(-block.bytes, block.label);
   } catch (...) {  // no memory for the event: the peak of this window is not known exactly, the present is
@@ -82,7 +89,7 @@ bool BlockTable::relabel(const void* address, BlockLabel label, int64_t bytes) {
     if (region->lent.contains(address) || label.category == Category::kCommunication) return true;
     add_event(-bytes, {Category::kCommunication, 0});
     const uint32_t event = add_event(bytes, label);
-    region->lent.emplace(address, Block{bytes, label, window_, event});
+    region->lent.emplace(address, Block{bytes, label, window_, event, false});
     return true;
   }
   const auto it = blocks_.find(address);
@@ -112,12 +119,17 @@ void BlockTable::remove_region(const void* begin) noexcept {
   const std::lock_guard lock(mutex_);
   const auto it = regions_.find(begin);
   if (it == regions_.end()) return;
+  // At once, not by events, for which there may be no memory: the highest values come before.
+  try {
+    sweep();
+  } catch (...) {  // NOLINT(bugprone-empty-catch): the peak of this window is not known exactly, the present is
+  }
   int64_t left = it->second.bytes;
   for (const auto& [address, block] : it->second.lent) {
-    add_event(-block.bytes, block.label);
+    of(now_, block.label.category) -= block.bytes;
     left -= block.bytes;
   }
-  add_event(-left, {Category::kCommunication, 0});
+  of(now_, Category::kCommunication) -= left;
   regions_.erase(it);
 }
 

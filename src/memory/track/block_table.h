@@ -33,8 +33,11 @@ class BlockTable {
   uint32_t module_index(const std::string& name);
   [[nodiscard]] std::string module_name(uint32_t index) const;
 
-  void allocated(const void* block, int64_t bytes, BlockLabel label);
+  /// `foreign`: its free will not be told, but found out later.
+  void allocated(const void* block, int64_t bytes, BlockLabel label, bool foreign = false);
   void freed(const void* block) noexcept;
+  /// A foreign block is gone; changes nothing when its address has become another block's since.
+  void foreign_freed(const void* block) noexcept;
   /// Makes an address inside a lent region part of `label`'s category until end_loans(). False: the block is unknown.
   bool relabel(const void* block, BlockLabel label, int64_t bytes);
   [[nodiscard]] std::optional<BlockLabel> label_of(const void* block) const;
@@ -56,6 +59,7 @@ class BlockTable {
     BlockLabel label;
     uint32_t window;  // in which its event is
     uint32_t event;
+    bool foreign = false;
   };
   struct Event {
     int64_t bytes;
@@ -69,6 +73,7 @@ class BlockTable {
   static constexpr size_t kMostEvents = size_t{1} << 20;
 
   uint32_t add_event(int64_t bytes, BlockLabel label);
+  void erase(std::unordered_map<const void*, Block>::iterator at) noexcept;
   void change_label(Block& block, BlockLabel label);
   void sweep();
   void apply(const Event& event);
