@@ -10,6 +10,7 @@
 #include "base/str.h"
 #include "checkpoint/folder/folder.h"
 #include "trireme/base/error.h"
+#include "trireme/comm/busy.h"
 
 namespace trireme::checkpoint {
 namespace {
@@ -59,6 +60,8 @@ at::Tensor to_tensor(const ReadCheckpoint::Tensor& read) {
 }  // namespace
 
 std::string save(const std::string& root, int64_t step, const State& state, const SaveOptions& options) {
+  // Ranks that wait for this one meanwhile are no hang.
+  comm::BusyScope scope("saving a checkpoint", 0);
   Contents contents;
   contents.step = step;
   contents.metadata = state.metadata;
@@ -69,10 +72,13 @@ std::string save(const std::string& root, int64_t step, const State& state, cons
     contents.tensors.push_back(
         {name, dtype, kept.sizes().vec(), {static_cast<const std::byte*>(kept.const_data_ptr()), kept.nbytes()}});
   }
-  return write_checkpoint(root, std::move(contents), options.keep_last);
+  // What is written is not on disk yet.
+  return write_checkpoint(root, std::move(contents), options.keep_last,
+                          [&scope](double fraction) { scope.progress(0.99 * fraction); });
 }
 
 std::optional<Loaded> load_latest(const std::string& root) {
+  const comm::BusyScope scope("loading a checkpoint", -1);
   std::optional<ReadCheckpoint> read = read_latest(root);
   if (!read) return std::nullopt;
   Loaded loaded{{{}, std::move(read->metadata)}, read->step, std::move(read->path)};

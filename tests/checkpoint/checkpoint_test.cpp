@@ -1,10 +1,17 @@
 // Oracle: the tensors before the save, compared bit for bit; and a run that was never interrupted.
 #include "trireme/checkpoint/checkpoint.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/file.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
+#include <thread>
+
+#include "profile/collective_trace.h"
+#include "support/patience.h"
 #include "support/temp_dir.h"
 #include "trireme/base/error.h"
 
@@ -39,6 +46,28 @@ TEST(Checkpoint, BringsBackEveryBit) {
   ASSERT_EQ(loaded->state.tensors.size(), state.tensors.size());
   for (const auto& [name, tensor] : state.tensors)
     EXPECT_TRUE(same_bits(tensor, loaded->state.tensors.at(name))) << name;
+}
+
+// A save waits for the lock of its root; meanwhile, and no longer, the rank says that it is busy with it.
+TEST(Checkpoint, ARankThatSavesSaysSo) {
+  const test::TempDir dir;
+  const auto trace = profile::open_collective_trace({.capacity = 8});
+  State state;
+  state.tensors["w"] = torch::ones({10});
+  const int root = open(dir.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  ASSERT_EQ(flock(root, LOCK_EX), 0);
+  std::thread saver([&] { save(dir.path(), 1, state); });
+  const auto until = std::chrono::steady_clock::now() + test::kPatience;
+  while (trace->snapshot().busy.empty() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
+  const auto during = trace->snapshot().busy;
+  flock(root, LOCK_UN);
+  saver.join();
+  close(root);
+  ASSERT_EQ(during.size(), 1U);
+  EXPECT_EQ(during[0].what, "saving a checkpoint");
+  EXPECT_EQ(during[0].fraction, 0);
+  EXPECT_TRUE(trace->snapshot().busy.empty());
+  EXPECT_TRUE(load_latest(dir.path()).has_value());
 }
 
 struct TrainingRun {

@@ -27,6 +27,20 @@ TEST(CheckpointFolder, KeepsTheLastAndReplacesTheSameStep) {
   EXPECT_EQ(read_latest(root + "/step-10")->step, 10);
 }
 
+// 3 + 0 + 1 of 4 parts: told after each of them, upwards to all of it.
+TEST(CheckpointFolder, TellsHowMuchIsWritten) {
+  const test::TempDir dir;
+  const std::vector<float> values = values_of(1, 400);
+  const auto bytes = std::as_bytes(std::span(values));
+  Contents contents{1, {}, {}};
+  contents.tensors.push_back({"a", safetensors::Dtype::kF32, {300}, bytes.first(1200)});
+  contents.tensors.push_back({"b", safetensors::Dtype::kF32, {0}, bytes.first(0)});
+  contents.tensors.push_back({"c", safetensors::Dtype::kF32, {100}, bytes.last(400)});
+  std::vector<double> told;
+  write_checkpoint(dir.path(), contents, 1, [&](double fraction) { told.push_back(fraction); });
+  EXPECT_THAT(told, testing::ElementsAre(0.75, 1.0));
+}
+
 struct Damage {
   const char* file;
   void (*make)(const std::string& path);

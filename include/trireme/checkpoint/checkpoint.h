@@ -50,7 +50,8 @@ struct SaveOptions {
 /// Errors   kInvalidArgument   another dtype, sparse or undefined tensor, negative step, keep_last below 1
 ///          kIo                the path and why (disk full, read-only, ...); what was there before is still there
 /// Threads  any, also for one root at a time; writers on several hosts must not share a root.
-/// Cost     reads and hashes every byte once, writes it once, and waits for the disk.
+/// Cost     reads and hashes every byte once, writes it once, and waits for the disk. Ranks that wait for this one meanwhile are told that it
+///          is "busy: saving a checkpoint", how far it is, and are no hang (trireme/comm/busy.h).
 std::string save(const std::string& root, int64_t step, const State& state, const SaveOptions& options = {});
 
 /// The tensors are on the CPU, contiguous, and share the memory of their file: they live as long as any of them.

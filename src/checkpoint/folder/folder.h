@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -27,9 +28,12 @@ struct Contents {
   std::map<std::string, std::string> metadata;
 };
 
+/// Told again and again how much of the bytes is written, 0 to 1, at least every 64 MiB.
+using Progress = std::function<void(double fraction)>;
+
 /// Writes root/step-<step>, makes the folders above it, removes leftovers of dead writers and all but the last
-/// `keep_last` checkpoints up to this step. The path. Errors as checkpoint::save.
-std::string write_checkpoint(const std::string& root, Contents contents, int keep_last);
+/// `keep_last` checkpoints up to this step. The path. Errors as checkpoint::save. `progress` may be empty.
+std::string write_checkpoint(const std::string& root, Contents contents, int keep_last, const Progress& progress = {});
 
 struct ReadCheckpoint {
   int64_t step = 0;

@@ -121,11 +121,23 @@ void remove_old(const std::string& root, int64_t saved_step, int keep_last) {
   }
 }
 
-FileEntry write_shard(const std::string& path, const Contents& contents) {
+FileEntry write_shard(const std::string& path, const Contents& contents, const Progress& progress) {
+  constexpr size_t kToldBytes = size_t{64} << 20;
+  size_t total = 0;
+  for (const safetensors::TensorBytes& tensor : contents.tensors) total += tensor.bytes.size();
+  size_t done = 0;
   FileWriter file(path);
   const std::string header = safetensors::make_header(contents.tensors, {{"format", "pt"}});
   file.write(std::as_bytes(std::span(header)));
-  for (const safetensors::TensorBytes& tensor : contents.tensors) file.write(tensor.bytes);
+  for (const safetensors::TensorBytes& tensor : contents.tensors) {
+    for (std::span<const std::byte> left = tensor.bytes; !left.empty();) {
+      const std::span<const std::byte> piece = left.first(std::min(kToldBytes, left.size()));
+      file.write(piece);
+      left = left.subspan(piece.size());
+      done += piece.size();
+      if (progress) progress(static_cast<double>(done) / static_cast<double>(total));
+    }
+  }
   file.finish();
   return {file.size(), to_hex(file.checksum())};
 }
@@ -148,7 +160,7 @@ void make_root(const std::string& root) {
 
 }  // namespace
 
-std::string write_checkpoint(const std::string& root, Contents contents, int keep_last) {
+std::string write_checkpoint(const std::string& root, Contents contents, int keep_last, const Progress& progress) {
   if (contents.step < 0 || keep_last < 1) {
     throw Error(ErrorKind::kInvalidArgument,
                 str("[checkpoint.save] step is ", contents.step, " and keep_last ", keep_last,
@@ -163,7 +175,7 @@ std::string write_checkpoint(const std::string& root, Contents contents, int kee
   make_root(root);
   const TempFolder temp(root);
   Index index{contents.step, {}, {}, contents.metadata};
-  index.files[kShardName] = write_shard(temp.path() + '/' + kShardName, contents);
+  index.files[kShardName] = write_shard(temp.path() + '/' + kShardName, contents, progress);
   for (const auto& tensor : contents.tensors) index.weight_map[tensor.name] = kShardName;
   FileWriter index_file(temp.path() + '/' + kIndexName);
   const std::string text = to_text(index);
