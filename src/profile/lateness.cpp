@@ -8,8 +8,15 @@
 namespace trireme::profile {
 namespace {
 
-/// Times of a damaged file may be anything; sums of some must not overflow.
-constexpr uint64_t kLatest = uint64_t{1} << 60;
+/// Times of a damaged file may be anything. Later than nine years after the start of the machine is none, and sums stop before they overflow.
+constexpr uint64_t kLatest = uint64_t{1} << 58;
+constexpr int64_t kMostSum = int64_t{1} << 60;
+
+int64_t plus(int64_t sum, int64_t more) {
+  int64_t all = 0;
+  if (__builtin_add_overflow(sum, more, &all)) return more < 0 ? -kMostSum : kMostSum;
+  return std::clamp(all, -kMostSum, kMostSum);
+}
 
 struct Interval {
   int64_t start = 0;
@@ -86,9 +93,9 @@ Rank make_rank(const TraceSnapshot& trace) {
 
 /// By how much this one is more than the mean of the others.
 int64_t more_than_others(const std::vector<int64_t>& values, size_t index) {
-  int64_t sum = 0;
-  for (const int64_t value : values) sum += values[index] - value;
-  return sum / static_cast<int64_t>(values.size() - 1);
+  double sum = 0;
+  for (const int64_t value : values) sum += static_cast<double>(values[index] - value);
+  return static_cast<int64_t>(sum / static_cast<double>(values.size() - 1));
 }
 
 class Steps {
@@ -220,10 +227,10 @@ class Steps {
     const int64_t late = more_than_others(arrivals, last);
     const int64_t waited_for_data = more_than_others(data, last);
     const int64_t communication = more_than_others(left, last) + more_than_others(elsewhere, last);
-    sum.late_ns += late;
-    sum.data_ns += waited_for_data;
-    sum.communication_ns += communication;
-    sum.compute_ns += late - waited_for_data - communication;
+    sum.late_ns = plus(sum.late_ns, late);
+    sum.data_ns = plus(sum.data_ns, waited_for_data);
+    sum.communication_ns = plus(sum.communication_ns, communication);
+    sum.compute_ns = plus(sum.compute_ns, late - waited_for_data - communication);
   }
 
   const std::vector<TraceSnapshot>& traces_;

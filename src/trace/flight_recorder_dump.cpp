@@ -49,11 +49,17 @@ std::string operation(const TraceRecord& record, int group_rank) {
   return str("operation_", static_cast<int>(record.op));
 }
 
+/// The dims of a damaged file may be anything: a product that is too large is the largest.
+int64_t times(int64_t a, int64_t b) {
+  int64_t product = 0;
+  return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
+}
+
 std::vector<int64_t> dims_in(const TraceRecord& record) {
   std::vector<int64_t> dims(record.dims, record.dims + std::min<int>(record.num_dims, 4));
   if (record.num_dims > 4) {  // what is not kept, as one dimension, so that the number of elements is right
-    int64_t kept = static_cast<int64_t>(comm::size_of(static_cast<DType>(record.dtype)));
-    for (const int64_t dim : dims) kept *= std::max<int64_t>(dim, 1);
+    auto kept = static_cast<int64_t>(comm::size_of(static_cast<DType>(record.dtype)));
+    for (const int64_t dim : dims) kept = times(kept, std::max<int64_t>(dim, 1));
     dims.push_back(static_cast<int64_t>(record.bytes) / std::max<int64_t>(kept, 1));
   }
   return dims;
@@ -63,13 +69,13 @@ std::vector<int64_t> dims_out(const TraceRecord& record, int64_t group_size) {
   std::vector<int64_t> dims = dims_in(record);
   if (dims.empty()) return dims;
   const auto op = static_cast<OpKind>(record.op);
-  if (op == OpKind::kAllGather) dims[0] *= group_size;
+  if (op == OpKind::kAllGather) dims[0] = times(dims[0], group_size);
   if (op == OpKind::kReduceScatter) {
     if (dims[0] % group_size == 0) {
       dims[0] /= group_size;
     } else {
       int64_t elements = 1;
-      for (const int64_t dim : dims) elements *= dim;
+      for (const int64_t dim : dims) elements = times(elements, dim);
       dims = {elements / group_size};
     }
   }

@@ -190,42 +190,68 @@ double to_each(const Call& call, double n) {
   }
 }
 
+/// The members of a group as one of them sees it.
+struct Members {
+  size_t count = 0;           ///< 0: the files do not tell who they are
+  std::vector<size_t> known;  ///< the others of which there is a trace, by place
+  size_t unknown = 0;
+};
+
+/// A group without members in the file is taken for all ranks when its size is theirs, or unknown.
+Members members_of(const Group& group, const std::map<int, size_t>& index, size_t self) {
+  Members members;
+  if (group.ranks.empty() && (group.size < 0 || group.size == static_cast<int64_t>(index.size()))) {
+    members.count = index.size();
+    for (const auto& [rank, place] : index) {
+      if (place != self) members.known.push_back(place);
+    }
+    return members;
+  }
+  members.count = group.ranks.size();
+  for (const int rank : group.ranks) {
+    const auto found = index.find(rank);
+    if (found == index.end()) {
+      ++members.unknown;
+    } else if (found->second != self) {
+      members.known.push_back(found->second);
+    }
+  }
+  std::sort(members.known.begin(), members.known.end());
+  members.known.erase(std::unique(members.known.begin(), members.known.end()), members.known.end());
+  return members;
+}
+
 void fill_matrix(const std::vector<Timeline>& timelines, TraceReport& report) {
   const size_t n = timelines.size();
   std::map<int, size_t> index;
   for (size_t r = 0; r < n; ++r) index[timelines[r].rank] = r;
   report.matrix_bytes.assign(n, std::vector<double>(n, 0));
   for (size_t r = 0; r < n; ++r) {
+    // Once for each group, since one of a million ranks may have a million calls.
+    std::vector<Members> groups;
+    for (const Group& group : timelines[r].groups) groups.push_back(members_of(group, index, r));
     for (const Call& call : timelines[r].calls) {
-      const Group& group = timelines[r].groups[call.group];
       if (call.bytes_in <= 0 || call.op == CollectiveOp::kBarrier || call.op == CollectiveOp::kRecv) continue;
-      const auto send = [&](int to, double bytes) {
-        const auto found = index.find(to);
-        if (found == index.end()) {
-          report.unplaced_bytes += bytes;
-        } else if (found->second != r) {
-          report.matrix_bytes[r][found->second] += bytes;
-        }
-      };
-      // A group without members in the file is taken for all ranks when its size is theirs, or unknown.
-      std::vector<int> members = group.ranks;
-      if (members.empty() && (group.size < 0 || group.size == static_cast<int64_t>(n))) {
-        for (const Timeline& one : timelines) members.push_back(one.rank);
-      }
-      const double each = to_each(call, static_cast<double>(std::max<size_t>(members.size(), 1)));
+      const Members& members = groups[call.group];
       const auto bytes = static_cast<double>(call.bytes_in);
-      const bool broadcast = call.op == CollectiveOp::kBroadcast;
-      const bool root = broadcast && call.source == timelines[r].rank;
-      const bool unknown = call.op == CollectiveOp::kSend
-                               ? call.destination < 0
-                               : members.empty() || (broadcast ? call.source < 0 : each == 0);
-      if (unknown) {
-        report.unplaced_bytes += bytes;
-      } else if (call.op == CollectiveOp::kSend) {
-        send(call.destination, bytes);
-      } else if (!broadcast || root) {
-        for (const int to : members) send(to, root ? bytes : each);
+      if (call.op == CollectiveOp::kSend) {
+        const auto to = index.find(call.destination);
+        if (to == index.end()) {
+          report.unplaced_bytes += bytes;
+        } else if (to->second != r) {
+          report.matrix_bytes[r][to->second] += bytes;
+        }
+        continue;
       }
+      const bool broadcast = call.op == CollectiveOp::kBroadcast;
+      if (broadcast && call.source >= 0 && call.source != timelines[r].rank && members.count > 0) continue;
+      const double each = broadcast ? bytes : to_each(call, static_cast<double>(std::max<size_t>(members.count, 1)));
+      if (members.count == 0 || each == 0 || (broadcast && call.source < 0)) {
+        report.unplaced_bytes += bytes;
+        continue;
+      }
+      for (const size_t to : members.known) report.matrix_bytes[r][to] += each;
+      report.unplaced_bytes += each * static_cast<double>(members.unknown);
     }
   }
 }

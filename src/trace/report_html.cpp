@@ -2,6 +2,7 @@
 #include <array>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <span>
 
 #include "base/str.h"
 #include "trace/report.h"
@@ -18,6 +19,7 @@ constexpr size_t kMaxStretches = 8000;
 constexpr size_t kMaxSpans = 3000;
 constexpr size_t kMaxRows = 8;
 constexpr size_t kMaxRanks = 64;
+constexpr size_t kMaxSteps = 5000;
 
 /// Shares as the page draws them: those of Share, and computation with communication beside it.
 int colour_of(const Segment& segment) { return segment.overlapped ? kNumShares : static_cast<int>(segment.share); }
@@ -128,7 +130,8 @@ std::string report_html(const TraceReport& report, const ReportDetails& details)
   Json timeline = Json::array();
   for (size_t r = 0; r < std::min(kMaxRanks, details.timelines.size()); ++r) {
     Json steps = Json::array();
-    for (const Step& step : details.timelines[r].steps) {
+    const std::vector<Step>& all = details.timelines[r].steps;
+    for (const Step& step : std::span(all).first(std::min(all.size(), kMaxSteps))) {
       steps.push_back(step.number);
       steps.push_back(us(step.start_ns, first));
       steps.push_back(static_cast<double>(step.end_ns - step.start_ns) / 1e3);
@@ -140,8 +143,15 @@ std::string report_html(const TraceReport& report, const ReportDetails& details)
   }
   std::vector<std::string> shares;
   for (int s = 0; s < kNumShares; ++s) shares.push_back(share_name(static_cast<Share>(s), report));
-  Json data = {
-      {"report", Json::parse(report_json(report))}, {"timeline", std::move(timeline)}, {"length_us", us(last, first)}};
+  // The page shows no table of steps, only how many there are.
+  TraceReport shown = report;
+  shown.steps.resize(std::min<size_t>(1, shown.steps.size()));
+  if (report.steps.size() > kMaxSteps)
+    shown.notices.push_back(str("the time line has the first ", kMaxSteps, " of ", report.steps.size(), " steps"));
+  Json data = {{"report", Json::parse(report_json(shown))},
+               {"num_steps", report.steps.size()},
+               {"timeline", std::move(timeline)},
+               {"length_us", us(last, first)}};
   data["names"] = names;
   data["share_names"] = shares;
   const std::string page = kReportPage;

@@ -300,5 +300,28 @@ TEST(Straggler, OptionsComeFromTheEnvironment) {
   unsetenv("TRIREME_SLOW_AFTER_STEPS");
 }
 
+// Times of a damaged file: sums of them must not overflow (UBSan looks), and say nothing wrong of a rank by that.
+TEST(Lateness, TimesAtTheBorderAreSummedWithoutOverflow) {
+  for (const uint64_t far : {uint64_t{1} << 57, (uint64_t{1} << 58) - 1, uint64_t{1} << 62, UINT64_MAX}) {
+    Job job(5);
+    for (uint32_t step = 1; step <= 30; ++step) job.call(step, std::vector<Work>(5));
+    for (size_t r = 1; r < job.traces.size(); r += 2) {
+      job.traces[r].host = "n2";
+      for (size_t i = 0; i < job.traces[r].records.size(); ++i) {
+        TraceRecord& record = job.traces[r].records[i];
+        record.started_ns = i % 2 == 0 ? 1 : far - 1;
+        record.finished_ns = far;
+      }
+      job.traces[r].data_waits = {{0, uint64_t{1} << 62}};
+    }
+    for (const StepLateness& step : lateness_of_steps(job.traces)) {
+      for (const Lateness& rank : step.ranks) {
+        EXPECT_EQ(rank.late_ns >= 0, true);
+        EXPECT_LE(rank.late_ns, int64_t{1} << 60);
+      }
+    }
+  }
+}
+
 }  // namespace
 }  // namespace trireme::profile

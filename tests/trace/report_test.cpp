@@ -105,6 +105,35 @@ TEST(Report, MatrixAndBandwidth) {
   EXPECT_DOUBLE_EQ(report.unplaced_bytes, 0);
 }
 
+// A group of a million ranks of which one has a trace, and many calls in it: what no trace tells the place of is summed at once.
+TEST(Report, AGroupOfAMillionRanksCostsItsCallsNothing) {
+  std::vector<Timeline> timelines = job({{}, {}}, false, 1);
+  for (Timeline& timeline : timelines) {
+    Group& group = timeline.groups[0];
+    for (int rank = 0; rank < 1'000'000; ++rank) group.ranks.push_back(rank);
+    group.size = 1'000'000;
+    const Call call = timeline.calls[0];
+    for (int i = 1; i < 20'000; ++i) {
+      timeline.calls.push_back(call);
+      timeline.calls.back().sequence = i;
+    }
+  }
+  const TraceReport report = make_report(std::move(timelines), {});
+  EXPECT_NEAR(report.matrix_bytes[0][1], 20'000 * 2e6 / 1e6, 1e-3);
+  EXPECT_NEAR(report.unplaced_bytes, 2 * 20'000 * 2e6 * (999'998.0 / 1e6), 1e3);
+}
+
+// A page of 200,000 steps was 50 MB; browsers take some.
+TEST(Report, APageOfManySteps) {
+  ReportDetails details;
+  const TraceReport report = make_report(job({{}, {}}, false, 20'000), {}, &details);
+  EXPECT_EQ(report.steps.size(), 20'000U);
+  const std::string page = report_html(report, details);
+  EXPECT_LT(page.size(), size_t{3} << 20);
+  EXPECT_THAT(page, HasSubstr("\"num_steps\":20000"));
+  EXPECT_THAT(page, HasSubstr("the time line has the first 5000 of 20000 steps"));
+}
+
 TEST(Report, NoTraceIsRefused) { EXPECT_THROW((void)make_report({}, {}), Error); }
 
 // The trace of a run folder: rank 1 comes 30 ms later to each call, 25 of them in its loader.
