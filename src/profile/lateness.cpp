@@ -1,7 +1,9 @@
 #include "profile/lateness.h"
 
 #include <algorithm>
+#include <iterator>
 #include <map>
+#include <utility>
 
 #include "profile/call_lanes.h"
 
@@ -64,13 +66,42 @@ bool synchronises(OpKind op) {
 int64_t start_of(const TraceRecord& record) { return static_cast<int64_t>(record.started_ns); }
 int64_t end_of(const TraceRecord& record) { return static_cast<int64_t>(record.finished_ns); }
 
+/// What has to be added to the times of one clock for those of another, as it changes: quartzes differ by some 50 millionths, which over the hours
+/// that a ring may span is more than a step.
+class ClockOffsets {
+ public:
+  void add(int64_t time, int64_t difference) { differences_.emplace_back(time, difference); }
+  void settle() {
+    constexpr size_t kTogether = 64;
+    std::sort(differences_.begin(), differences_.end());
+    for (size_t from = 0; from < differences_.size(); from += kTogether) {
+      const size_t to = std::min(from + kTogether, differences_.size());
+      std::vector<int64_t> some;
+      for (size_t i = from; i < to; ++i) some.push_back(differences_[i].second);
+      const auto middle = some.begin() + static_cast<std::ptrdiff_t>(some.size() / 2);
+      std::nth_element(some.begin(), middle, some.end());
+      offsets_.emplace_back(differences_[from].first, *middle);
+    }
+    differences_.clear();
+  }
+  [[nodiscard]] int64_t at(int64_t time) const {
+    if (offsets_.empty()) return 0;
+    const auto next = std::upper_bound(offsets_.begin(), offsets_.end(), std::pair(time, INT64_MAX));
+    return next == offsets_.begin() ? next->second : std::prev(next)->second;
+  }
+
+ private:
+  std::vector<std::pair<int64_t, int64_t>> differences_;
+  std::vector<std::pair<int64_t, int64_t>> offsets_;  ///< from this time on
+};
+
 struct Rank {
   Lanes lanes;
   Intervals data;
   Intervals calls;
   std::map<uint32_t, int64_t> step_ends;  ///< end of the last call of each step
   bool closed = false;
-  int64_t offset = 0;  ///< to the first trace's clock
+  ClockOffsets to_first;  ///< to the first trace's clock
 };
 
 Rank make_rank(const TraceSnapshot& trace) {
@@ -138,20 +169,16 @@ class Steps {
   void align_other_hosts() {
     for (size_t i = 1; i < ranks_.size(); ++i) {
       if (traces_[i].host == traces_[0].host) continue;
-      std::vector<int64_t> differences;
       for (const auto& [key, lane] : ranks_[0].lanes) {
         const auto other = ranks_[i].lanes.find(key);
         if (key.is_message() || other == ranks_[i].lanes.end()) continue;
         for (const TraceRecord* record : lane) {
           const TraceRecord* same = find_call(other->second, record->call);
           if (same == nullptr || !is_whole(*record) || !is_whole(*same) || !synchronises(op_of(*record))) continue;
-          differences.push_back(end_of(*record) - end_of(*same));
+          ranks_[i].to_first.add(end_of(*same), end_of(*record) - end_of(*same));
         }
       }
-      if (differences.empty()) continue;
-      const auto middle = differences.begin() + static_cast<std::ptrdiff_t>(differences.size() / 2);
-      std::nth_element(differences.begin(), middle, differences.end());
-      ranks_[i].offset = *middle;
+      ranks_[i].to_first.settle();
     }
   }
 
@@ -217,8 +244,9 @@ class Steps {
       const Rank& rank = ranks_[members[m]];
       const int64_t from = end_of(*before[m]);
       const int64_t to = start_of(*calls[m]);
-      arrivals.push_back(to + rank.offset);
-      left.push_back(from + rank.offset);
+      const int64_t offset = rank.to_first.at(to);
+      arrivals.push_back(to + offset);
+      left.push_back(from + offset);
       data.push_back(rank.data.inside(from, to));
       elsewhere.push_back(rank.calls.inside(from, to));
     }

@@ -34,7 +34,8 @@ struct StepLateness {
 
 /// The steps after `after_step` that all traces hold whole, by number: those of which a call before and a call after are there. Calls that name no
 /// step (trireme::set_step()) count for none. Of groups, those whose members all have a trace. Of collectives, those that nobody can leave before all
-/// have come. Traces of other hosts are brought to the first one's clock by the ends of the calls that both were in.
+/// have come. Traces of other hosts are brought to the first one's clock by the ends of the calls that both were in, 64 at a
+/// time, so that clocks may drift.
 [[nodiscard]] std::vector<StepLateness> lateness_of_steps(const std::vector<TraceSnapshot>& traces,
                                                           uint32_t after_step = 0);
 

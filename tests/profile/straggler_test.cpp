@@ -166,6 +166,25 @@ TEST(Lateness, ClocksOfOtherHostsAreAligned) {
   EXPECT_EQ(steps[3].ranks[1].late_ns, 0);
 }
 
+// 4,000 steps of a second on two hosts whose clocks part by a tenth of a millisecond a second: with one offset for all, the second host's rank would seem
+// to come 0.2 s late to the last steps, a fifth of each.
+TEST(Straggler, ClocksThatDriftApartNameNobody) {
+  for (const int64_t late_ns : {int64_t{0}, 300 * kMs}) {
+    Job job(2);
+    job.move_to_other_host(1, 7'000 * kMs);
+    job.steps(4000, {{.compute_ns = 1000 * kMs + late_ns}, {.compute_ns = 1000 * kMs}});
+    const auto drifted = [](uint64_t time) { return time + time / 10'000; };
+    for (TraceRecord& record : job.traces[1].records) {
+      for (uint64_t* time : {&record.queued_ns, &record.started_ns, &record.finished_ns}) *time = drifted(*time);
+    }
+    const std::vector<StragglerNews> news = StragglerWatch({}).look(job.traces);
+    ASSERT_EQ(news.size(), late_ns == 0 ? 0U : 1U);
+    if (late_ns == 0) continue;
+    EXPECT_EQ(news[0].rank, 0);
+    EXPECT_NEAR(static_cast<double>(news[0].mean.late_ns), static_cast<double>(late_ns), 10.0 * kMs);
+  }
+}
+
 TEST(Straggler, IsNamedOnceWithByHowMuchAndWhy) {
   Job job(3);
   StragglerWatch watch({});
