@@ -371,6 +371,20 @@ TEST_F(FaultInjection, ARankThatIsStoppedAfterItsLastCallIsNamed) {
   }
 }
 
+// Its folder is read while it is written: calls under way, seen of each rank at another moment, are no fault.
+TEST_F(FaultInjection, TheFolderOfAHealthyJobThatRunsHasNoFault) {
+  Subprocess job(
+      command({"--nproc-per-node", "3", kPatterns[0].program, kPatterns[0].name, "by_turns", "-1", "0", "300", "0.01"}),
+      options());
+  const double begun_s = now_s();
+  while (!std::filesystem::exists(run_dir() + "/trace/rank2.trace") && now_s() < begun_s + kLimit_s) usleep(1000);
+  for (int i = 0; i < 12; ++i) {
+    const Finished diagnosed = run_program({trireme_binary(), "diagnose", run_dir()}, options());
+    EXPECT_EQ(diagnosed.exit_code, 0) << diagnosed.out;
+  }
+  EXPECT_EQ(job.wait(), 0) << job.err();
+}
+
 TEST_F(FaultInjection, TwoStoppedRanksAreBothNamed) {
   Subprocess::Options with = options();
   with.env["TRIREME_HANG_AFTER_S"] = "0.2";

@@ -1,7 +1,9 @@
 #include "diagnose/job/diagnose.h"
 
+#include <algorithm>
 #include <ctime>
 #include <filesystem>
+#include <map>
 
 #include "base/str.h"
 #include "diagnose/job/find_job.h"
@@ -39,6 +41,22 @@ void tell_live_ranks(const FoundJob& job, Story& story) {
   }
 }
 
+/// A run folder of which ranks still write: what they are in at this moment is no fault. False: they do not.
+bool tell_live_writers(Story& story) {
+  std::map<int, char> states;
+  for (const OwnTrace& one : story.own_traces) states.try_emplace(one.trace.rank, state_of_writer(one.trace));
+  const bool any =
+      std::any_of(states.begin(), states.end(), [](const auto& s) { return s.second != '?' && s.second != 'X'; });
+  if (!any) return false;
+  for (const OwnTrace& one : story.own_traces) {
+    const char state = states.at(one.trace.rank);
+    const Evidence evidence{str("/proc/", one.trace.pid, "/stat"), 0, str("state ", state, ", pid ", one.trace.pid)};
+    if (state == 'T' || state == 't') story.stopped.try_emplace(one.trace.rank, evidence);
+    if (state == 'X') story.gone.try_emplace(one.trace.rank, evidence);
+  }
+  return true;
+}
+
 }  // namespace
 
 Report diagnose(const DiagnoseRequest& request) {
@@ -63,6 +81,7 @@ Report diagnose(const DiagnoseRequest& request) {
   readers.files = std::move(files);
   read_files(paths, readers, report);
   finish(readers, report);
+  if (!options.live_now_ns && tell_live_writers(story)) options.live_now_ns = wall_clock_ns();
   reason(story, options, report);
   return report;
 }

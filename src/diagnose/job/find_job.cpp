@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -40,6 +42,7 @@ struct Process {
   int parent = 0;
   char state = '?';
   int rank = 0;
+  uint64_t start_ticks = 0;  ///< since the host was started
 };
 
 /// State and parent: what follows the name in parentheses, which may hold anything.
@@ -47,11 +50,12 @@ bool read_stat(int pid, Process& process) {
   const std::string stat = contents(str("/proc/", pid, "/stat"));
   const size_t close = stat.rfind(')');
   if (close == std::string::npos || close + 2 >= stat.size()) return false;
-  const std::vector<std::string_view> fields = words(std::string_view(stat).substr(close + 2), 3);
+  const std::vector<std::string_view> fields = words(std::string_view(stat).substr(close + 2), 20);
   if (fields.size() < 2) return false;
   process.pid = pid;
   process.state = fields[0][0];
   process.parent = leading_number<int>(fields[1]).value_or(0);
+  if (fields.size() > 19) process.start_ticks = leading_number<uint64_t>(fields[19]).value_or(0);
   return true;
 }
 
@@ -98,6 +102,20 @@ std::vector<std::string> folders_of(const std::string& id) {
 }
 
 }  // namespace
+
+char state_of_writer(const profile::TraceSnapshot& trace) {
+  std::array<char, 256> host{};
+  if (trace.closed || gethostname(host.data(), host.size() - 1) != 0 || trace.host != host.data()) return '?';
+  Process process;
+  if (!read_stat(trace.pid, process)) return 'X';
+  // Another process may have the number by now: one that began after the last call.
+  uint64_t last_ns = 0;
+  for (const profile::TraceRecord& record : trace.records)
+    last_ns = std::max({last_ns, record.queued_ns, record.started_ns, record.finished_ns});
+  const auto ticks_per_s = static_cast<uint64_t>(std::max(1L, sysconf(_SC_CLK_TCK)));
+  const bool other = !trace.records.empty() && process.start_ticks / ticks_per_s > last_ns / 1'000'000'000 + 1;
+  return other || process.state == 'Z' ? 'X' : process.state;
+}
 
 FoundJob find_job(const std::string& id) {
   if (id.empty())

@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "profile/collective_trace.h"
+
 namespace trireme::diagnose {
 
 struct LiveRank {
@@ -17,6 +19,10 @@ struct FoundJob {
   std::map<int, LiveRank> ranks;  ///< of a job that runs, by rank
   std::optional<int> world_size;  ///< of a job that runs
 };
+
+/// What became of the process that writes (or wrote) a trace: its state as in LiveRank, 'X' when it is gone, '?' when it is on another host, or the
+/// writer has ended in order.
+[[nodiscard]] char state_of_writer(const profile::TraceSnapshot& trace);
 
 /// Looks for a process with TRIREME_JOB_ID=id (of this user, or any for root), then for a folder whose name ends with "-id" in `runs` of the
 /// working folder and where `trireme run` puts it when that cannot be made.

@@ -39,7 +39,7 @@ void culprit(const LogLine& line, Story& story) {
   const auto doing = after(*body, ") ");
   if (!rank || !doing || !has(*body, " (pid ")) return;
   std::string_view words = doing->substr(0, std::min(doing->find(". All its threads"), doing->size()));
-  if (words.ends_with(".")) words.remove_suffix(1);
+  if (words.ends_with('.')) words.remove_suffix(1);
   Story::keep(hang->culprits, ToldHang::Culprit{*rank, leading_number(after(*body, " (pid ").value_or("")).value_or(0),
                                                 excerpt(words, 300)});
 }
