@@ -49,12 +49,13 @@ _trireme() {
     plan)
       local flags="--help --model --cluster --global-batch --seq-len --precision --software --like --dp --tp --pp --cp --ep
         --micro-batch --virtual-stages --zero --recompute --max-tp --max-pp --max-cp --tp-across-hosts --spare
-        --runnable --top --pareto --explain --price --json"
+        --even-stages --schedule --constraint --runnable --bucket-mb --shard-ranks --compress --offload-optimizer --offload-activations
+        --top --pareto --explain --price --json"
       case ${COMP_WORDS[2]} in
         score) flags="--help --out --calibrate --cluster --software --cross-validate --rows --json" ;;
         estimate-memory)
           flags="--help --model --cluster --global-batch --seq-len --precision --software --like --tp --pp --cp --ep
-          --micro-batch --zero --recompute --spare --json" ;;
+          --micro-batch --virtual-stages --zero --recompute --spare --json" ;;
       esac
       if ((COMP_CWORD == 2)); then flags="score estimate-memory $flags"; fi
       mapfile -t COMPREPLY < <(compgen -f -W "$flags" -- "$current")

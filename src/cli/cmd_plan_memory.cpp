@@ -94,7 +94,7 @@ bool report_fit(const PlanInputs& inputs, const MemoryFlags& flags, nlohmann::js
   if (base.virtual_stages > 1) base.schedule = "interleaved";
   const int64_t layers = inputs.model.num_layers(), chunks = base.pp * base.virtual_stages;
   // Embedding and head may take a place each.
-  if (base.virtual_stages > 1 && layers % chunks != 0 && (layers + 2) % chunks != 0) {
+  if (layers > 0 && base.virtual_stages > 1 && layers % chunks != 0 && (layers + 2) % chunks != 0) {
     throw Error(ErrorKind::kConfig,
                 str("[plan.estimate-memory] pp ", base.pp, " x ", base.virtual_stages, " virtual stages = ", chunks,
                     " does not divide the ", layers, " layers (nor, with embedding and head, ", layers + 2,
@@ -104,7 +104,7 @@ bool report_fit(const PlanInputs& inputs, const MemoryFlags& flags, nlohmann::js
     throw Error(ErrorKind::kConfig, str("[plan.estimate-memory] ", plan::text_of(fault, model, training, base), "."));
   }
   const plan::Estimate e = plan::estimate(inputs.model, inputs.machine, inputs.training, base).value();
-  const double limit = machine.memory_bytes * (1 - flags.spare_percent / 100);
+  const double limit = machine.memory_bytes.value * (1 - flags.spare_percent / 100);
   const bool fits = e.peak_bytes <= limit;
   json["plan"] = describe(base);
   json["peak_bytes"] = e.peak_bytes;
@@ -118,7 +118,7 @@ bool report_fit(const PlanInputs& inputs, const MemoryFlags& flags, nlohmann::js
   say(str("\n", describe(inputs), "\n", describe(base), "\n  needs ", bytes_text(e.peak_bytes), " on pipeline rank ",
           e.peak_rank, ": ", fits ? "fits, " : "does NOT fit, ", bytes_text(std::abs(e.peak_bytes - limit)),
           fits ? " less" : " more", " than the ", bytes_text(limit), " that may be used (",
-          bytes_text(machine.memory_bytes), " less ", flags.spare_percent, " % spare)"));
+          bytes_text(machine.memory_bytes.value), " less ", flags.spare_percent, " % spare)"));
   for (const plan::Term& term : e.memory[static_cast<size_t>(e.peak_rank)].terms) {
     char line[160];
     std::snprintf(line, sizeof(line), "    %-18s %10s  %s", term.name.c_str(), bytes_text(term.value).c_str(),
@@ -189,12 +189,7 @@ int cmd_plan_memory(const std::vector<std::string>& args) {
   if (!flags.as_json) print_model(model);
   bool fits = true;
   if (!flags.what.cluster.empty()) {
-    if (!model.is_transformer()) {
-      throw Error(ErrorKind::kUnsupported,
-                  str("[plan.estimate-memory] model '", model.name,
-                      "' is described by operators; only transformers are laid out on a cluster."));
-    }
-    if (flags.what.sequence == 0 && model.sequence == 0) {
+    if (model.is_transformer() && flags.what.sequence == 0 && model.sequence == 0) {
       flags.what.sequence = model.positions > 0 ? std::min(kUsualSequence, model.positions) : kUsualSequence;
     }
     if (flags.what.global_batch == 0) {

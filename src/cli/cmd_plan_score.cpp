@@ -48,11 +48,14 @@ void print_score(const Score& s) {
                 s.out_of_memory_refused);
   if (s.ran_refused > 0) std::printf("  ran when measured, yet refused for memory: %d rows\n", s.ran_refused);
   for (const auto& [reason, number] : s.refusals) std::printf("  refused %d: %s\n", number, reason.c_str());
+  for (const auto& [assumption, number] : s.assumed) std::printf("  assumed of %d: %s\n", number, assumption.c_str());
 }
 
 nlohmann::json to_json(const Score& s) {
   nlohmann::json refusals = nlohmann::json::object();
   for (const auto& [reason, number] : s.refusals) refusals[reason] = number;
+  nlohmann::json assumed = nlohmann::json::object();
+  for (const auto& [assumption, number] : s.assumed) assumed[assumption] = number;
   return {{"file", s.name},
           {"rows", s.rows},
           {"with_time", s.with_time},
@@ -74,7 +77,8 @@ nlohmann::json to_json(const Score& s) {
           {"out_of_memory", s.out_of_memory},
           {"out_of_memory_refused", s.out_of_memory_refused},
           {"ran_refused", s.ran_refused},
-          {"refused", refusals}};
+          {"refused", refusals},
+          {"assumed", assumed}};
 }
 
 void print_calibration(const Calibration& c) {
@@ -200,8 +204,9 @@ int cmd_plan_score(const std::vector<std::string>& args) {
         if (!row.refused.empty())
           std::printf("    line %d refused: %s\n", row.line, row.refused.c_str());
         else if (row.from.seconds > 0)
-          std::printf("    line %d: measured %.4g s, predicted %.4g s (%+.1f %%)\n", row.line, row.from.seconds,
-                      row.seconds, 100 * (row.seconds / row.from.seconds - 1));
+          std::printf("    line %d: measured %.4g s, predicted %.4g s (%+.1f %%)%s%s\n", row.line, row.from.seconds,
+                      row.seconds, 100 * (row.seconds / row.from.seconds - 1),
+                      row.from.assumptions.empty() ? "" : "  assumed: ", join(row.from.assumptions, "; ").c_str());
       }
     }
     if (rows_to_fit > 0) {

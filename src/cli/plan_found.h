@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/plan_inputs.h"
+#include "plan/bucket_size.h"
 #include "plan/fewer_devices.h"
 #include "plan/mixed_search.h"
 #include "plan/search.h"
@@ -25,6 +26,7 @@ struct PlanFound {
   double search_seconds = 0;
   double price = 0;  ///< of one device for an hour; 0 = not known
 
+  std::vector<plan::BucketSize> buckets;              ///< of the best plan, fastest first
   std::vector<std::string> impossible;                ///< values of flags that no plan can have
   std::optional<plan::FewerDevices> fewer;            ///< faster than all devices
   std::vector<std::optional<plan::Candidate>> alone;  ///< the fastest on each kind of unlike hosts by itself

@@ -2,6 +2,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/plan_found.h"
+#include "plan/constants.h"
 #include "plan/plan_text.h"
 
 namespace trireme::cli {
@@ -35,7 +36,9 @@ nlohmann::json to_json(const plan::Plan& p) {
           {"shard_ranks", p.shard_ranks},
           {"bucket_bytes", p.bucket_bytes},
           {"compression", p.compression},
-          {"offload_optimizer", p.offload_optimizer}};
+          {"offload_optimizer", p.offload_optimizer},
+          {"offload_activations", p.offload_activations},
+          {"not_in_runtime", not_runnable(p)}};
 }
 
 nlohmann::json to_json(const Candidate& c) {
@@ -93,6 +96,13 @@ nlohmann::json to_json(const PlanFound& found) {
     out["plans"].push_back(row);
   }
   for (const Candidate& c : r.pareto) out["pareto"].push_back(to_json(c));
+  for (const plan::NamedConstant& constant : plan::constants_of(found.inputs.machine)) {
+    out["constants"].push_back(
+        {{"of", constant.of}, {"name", constant.name}, {"value", constant.value}, {"source", constant.source}});
+  }
+  out["gradient_buckets"] = nlohmann::json::array();
+  for (const plan::BucketSize& size : found.buckets)
+    out["gradient_buckets"].push_back({{"bytes", size.bytes}, {"step_s", size.seconds}});
   out["fewer_devices"] = nullptr;
   if (found.fewer) {
     out["fewer_devices"] = to_json(found.fewer->best);

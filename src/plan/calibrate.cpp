@@ -57,6 +57,12 @@ void add(std::vector<Knob>& knobs, std::string name, Sourced& value, double low,
   knobs.push_back(std::move(knob));
 }
 
+bool moves_already(const std::vector<Knob>& knobs, const Sourced& value) {
+  return std::any_of(knobs.begin(), knobs.end(), [&](const Knob& knob) {
+    return std::find(knob.places.begin(), knob.places.end(), &value.value) != knob.places.end();
+  });
+}
+
 double neutral_of(const std::string& name) {
   const std::string field = name.substr(name.rfind(':') + 1);
   for (const Field<DeviceDesc>& f : kDeviceFields) {
@@ -97,7 +103,7 @@ class Predictor {
     const MachineNumbers hw =
         numbers_of(m.devices[c.device], m.clusters[std::max(0, c.cluster)], m.software[std::max(0, c.software)],
                    c.training, static_cast<int>(c.gpus_per_host));
-    return step_time(models_[i], hw, training_[i], c.plan).total() / c.seconds;
+    return step_time(models_[i], hw, training_[i], c.plan).total().value / c.seconds;
   }
   /// Whether a prediction looks at this constant of the catalog.
   [[nodiscard]] bool reads(size_t i, const double* place) const {
@@ -213,10 +219,7 @@ std::vector<Knob> knobs_for(MachineCatalog& machines, const std::vector<const Sc
         Sourced& value = device.*f.field;
         if (!value.fitted) continue;  // assumed when shipped: no public row tells it
         // The same value with the same origin: one device type in several sizes, used here or not.
-        if (std::any_of(knobs.begin(), knobs.end(), [&](const Knob& knob) {
-              return std::find(knob.places.begin(), knob.places.end(), &value.value) != knob.places.end();
-            }))
-          continue;
+        if (moves_already(knobs, value)) continue;
         add(knobs, str("device:", device.name, ":", f.name), value, f.low, f.high);
         for (DeviceDesc& twin : machines.devices) {
           Sourced& other = twin.*f.field;
@@ -244,8 +247,15 @@ std::vector<Knob> knobs_for(MachineCatalog& machines, const std::vector<const Sc
     for (const int i : software) {
       SoftwareProfile& profile = machines.software[i];
       for (const Field<SoftwareProfile>& f : kSoftwareFields) {
-        if ((profile.*f.field).fitted)
-          add(knobs, str("software:", profile.name, ":", f.name), profile.*f.field, f.low, f.high);
+        Sourced& value = profile.*f.field;
+        if (!value.fitted || moves_already(knobs, value)) continue;
+        add(knobs, str("software:", profile.name, ":", f.name), value, f.low, f.high);
+        // One program that is told apart by what it was set to (recorded graphs) has one set of constants.
+        for (SoftwareProfile& twin : machines.software) {
+          Sourced& other = twin.*f.field;
+          if (&other != &value && other.fitted && other.value == value.value && other.source == value.source)
+            knobs.back().places.push_back(&other.value);
+        }
       }
     }
   }
@@ -270,13 +280,14 @@ void refit(Catalog& catalog, std::vector<Knob>& knobs, const std::vector<const S
     knob.set(neutral.back());
   }
   const size_t robust = pull == Pull::kSpread ? rows.size() : all.size();
-  fit(knobs, all, robust, kScale, [&](const std::vector<size_t>& which, std::vector<double>& out) {
+  const Residuals residuals = [&](const std::vector<size_t>& which, std::vector<double>& out) {
     for (const size_t i : which) {
       const size_t knob = i - rows.size();  // where it is none, a number beyond all of them
       out[i] =
           i < rows.size() ? std::log(predictor.error(i)) : distance[knob] * std::log(knobs[knob].value / neutral[knob]);
     }
-  });
+  };
+  fit(knobs, all, robust, kScale, residuals);
 }
 
 Calibration calibrate(const std::vector<ScoredFile>& all, size_t at, const Catalog& shipped, int number) {

@@ -32,10 +32,10 @@ std::vector<int64_t> counts_below(int64_t devices, int64_t unit, int64_t batch, 
 std::optional<FewerDevices> faster_on_fewer(const ModelNumbers& model, const MachineNumbers& machine,
                                             const TrainingNumbers& training, int64_t devices,
                                             const Constraints& constraints, double training_flops, double seconds) {
-  const double rate =
+  const FlopsPerSecond rate =
       std::max({machine.linear, machine.plain, machine.attention, machine.batched, machine.convolution});
   const int64_t unit = devices > machine.per_host ? machine.per_host : 1;
-  const auto least = rate > 0 ? static_cast<int64_t>(training_flops / (rate * seconds)) : 1;
+  const auto least = rate.value > 0 ? static_cast<int64_t>(Flops{training_flops} / (rate * Seconds{seconds})) : 1;
   std::optional<FewerDevices> fastest;
   int64_t looked_at = 0;
   SearchOptions options;

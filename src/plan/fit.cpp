@@ -71,7 +71,9 @@ double fit(std::vector<Knob>& knobs, const std::vector<double>& weights, size_t 
   clamp(at);
   apply(at);
   residuals(all, now);
-  double best = cost(now), damping = 1e-3;
+  constexpr double kDamping = 1e-3, kLeastGain = 1e-7;
+  double best = cost(now), damping = kDamping;
+  bool afresh = false;  // the damping was set back, and nothing was gained since
   for (int turn = 0; turn < steps && n > 0; ++turn) {
     apply(at);
     std::vector<size_t> next(rows, 0);  // of each row's slopes, in the order of the knobs
@@ -107,6 +109,7 @@ double fit(std::vector<Knob>& knobs, const std::vector<double>& weights, size_t 
       right[j] = 0;
     }
     bool better = false;
+    double gain = 0;
     for (int tries = 0; tries < 8 && !better; ++tries) {
       std::vector<double> damped = normal;
       for (size_t j = 0; j < n; ++j) damped[j * n + j] += damping * (normal[j * n + j] + 1e-9) + 1e-12;
@@ -119,18 +122,21 @@ double fit(std::vector<Knob>& knobs, const std::vector<double>& weights, size_t 
         const double reached = cost(moved);
         if (reached < best) {
           better = true;
-          const double gain = best - reached;
+          gain = best - reached;
           best = reached;
           at = x;
           now = moved;
           damping = std::max(damping / 5, 1e-9);
-          if (gain < 1e-7 * best) turn = steps;
           break;
         }
       }
       damping *= 6;
     }
-    if (!better) break;
+    // Where a knob met its limit the damping has grown until nothing moves: only with a fresh one is the end known to be the end.
+    const bool stuck = !better || gain < kLeastGain * best;
+    if (stuck && afresh) break;
+    if (stuck) damping = kDamping;
+    afresh = stuck;
   }
   apply(at);
   return best;

@@ -27,6 +27,6 @@ struct Knob {
 /// Cost   a step asks for all residuals once or a few times, and for each knob for those that it moves.
 using Residuals = std::function<void(const std::vector<size_t>& which, std::vector<double>& out)>;
 double fit(std::vector<Knob>& knobs, const std::vector<double>& weights, size_t robust, double scale,
-           const Residuals& residuals, int steps = 60);
+           const Residuals& residuals, int steps = 300);
 
 }  // namespace trireme::plan

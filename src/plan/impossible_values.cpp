@@ -91,8 +91,7 @@ class Finder {
     if (v == 1) return;
     if (!alike()) return add(str("--virtual-stages ", v, ": not searched on hosts of different kinds"));
     std::vector<int64_t> degrees = c_.pp.empty() ? divisors(devices_) : c_.pp;
-    std::erase_if(degrees,
-                  [&](int64_t pp) { return pp < 2 || (c_.max_pp > 0 && pp > c_.max_pp) || devices_ % pp != 0; });
+    std::erase_if(degrees, [&](int64_t pp) { return pp < 2 || !c_.pp_within.holds(pp) || devices_ % pp != 0; });
     if (degrees.empty()) return add(str("--virtual-stages ", v, " needs a pipeline, and pp is 1"));
     // Embedding and head may take a place each.
     if (std::none_of(degrees.begin(), degrees.end(),

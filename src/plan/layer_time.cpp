@@ -14,20 +14,20 @@ constexpr double kNormPasses = 12, kFusedNormPasses = 8, kCompiledPasses = 0.6;
 constexpr double kLossPasses = 22, kFusedLossPasses = 10;
 constexpr double kScorePassesForward = 6, kScorePassesBackward = 9;
 constexpr double kFlashBackward = 2.5;  // five products against two
-constexpr double kCastBytes =
-    3;  // 16 bits read, 8 bits written; the search for the largest value runs with what wrote them
+constexpr Bytes kCastBytes{
+    3};  // 16 bits read, 8 bits written; the search for the largest value runs with what wrote them
 constexpr double kWaveShare = 0.7;
 
 }  // namespace
 
-double soft_max(double a, double b) {
-  const double high = std::max(a, b), low = std::min(a, b);
-  if (high <= 0) return 0;
+Seconds soft_max(Seconds a, Seconds b) {
+  const Seconds high = std::max(a, b), low = std::min(a, b);
+  if (high.value <= 0) return {};
   const double r2 = (low / high) * (low / high);
   return high * std::cbrt(std::sqrt(1 + r2 * r2 * r2));
 }
 
-double matmul_seconds(const MachineNumbers& machine, double rate, double m, double n, double k) {
+Seconds matmul_seconds(const MachineNumbers& machine, FlopsPerSecond rate, double m, double n, double k) {
   struct Tile {
     double m, n, rate;
   };
@@ -39,13 +39,13 @@ double matmul_seconds(const MachineNumbers& machine, double rate, double m, doub
     const double counted = kWaveShare * std::ceil(waves) + (1 - kWaveShare) * std::max(waves, 1.0);
     best = std::min(best, counted * (tile.m * tile.n) / tile.rate);
   }
-  return 2 * best * machine.processors * (k + machine.half_depth) / rate;
+  return Flops{2 * best * machine.processors * (k + machine.half_depth)} / rate;
 }
 
-double gather_seconds(const MachineNumbers& machine, double bytes, double ranks, double near, double beside) {
-  if (ranks <= 1) return 0;
+Seconds gather_seconds(const MachineNumbers& machine, Bytes bytes, double ranks, double near, double beside) {
+  if (ranks <= 1) return {};
   near = std::min(near, ranks);
-  double inside = 0;
+  Seconds inside;
   if (near > 1) {
     inside = machine.link_latency * (0.5 + std::log2(near) / 4) + (near - 1) / near * bytes / machine.link;
     if (machine.group > 0 && near > machine.group) {
@@ -53,7 +53,7 @@ double gather_seconds(const MachineNumbers& machine, double bytes, double ranks,
       inside += (groups - 1) / groups * bytes / machine.group_link;
     }
   }
-  double between = 0;
+  Seconds between;
   if (ranks > near) {
     const double hosts = ranks / near;
     between = kNetworkLatency * std::log2(hosts) + (hosts - 1) / hosts * bytes * beside / machine.network;
@@ -61,7 +61,7 @@ double gather_seconds(const MachineNumbers& machine, double bytes, double ranks,
   return std::max(inside, between);
 }
 
-double allreduce_seconds(const MachineNumbers& machine, double bytes, double ranks, double near, double beside) {
+Seconds allreduce_seconds(const MachineNumbers& machine, Bytes bytes, double ranks, double near, double beside) {
   return 2 * gather_seconds(machine, bytes, ranks, near, beside);
 }
 
@@ -77,11 +77,11 @@ struct Shape {
 /// Forward and backward of one product with weights; the gradient of frozen weights is not computed.
 void add_product(LayerTime& time, const Shape& shape, double m, double n, double k) {
   if (m <= 0 || n <= 0 || k <= 0) return;
-  const double rate = shape.hw.linear;
+  const FlopsPerSecond rate = shape.hw.linear;
   time.matmul_forward += matmul_seconds(shape.hw, rate, m, n, k);
   time.matmul_backward += matmul_seconds(shape.hw, rate, m, k, n);
   if (!shape.training.frozen_base) {
-    const double weight = matmul_seconds(shape.hw, rate, k, n, m);
+    const Seconds weight = matmul_seconds(shape.hw, rate, k, n, m);
     time.matmul_weight += weight;
     time.matmul_backward += weight;
   }
@@ -107,18 +107,18 @@ void add_attention(LayerTime& time, const LayerNumbers& layer, const Shape& s) {
   }
   add_product(time, s, s.tokens, s.hidden, layer.out_width / s.tp);
   if (hw.fused_attention) {
-    const double flops = 2 * s.tokens * seen * layer.score_width / s.tp * (half ? 0.5 : 1.0);
+    const Flops flops{2 * s.tokens * seen * layer.score_width / s.tp * (half ? 0.5 : 1.0)};
     time.attention_forward += flops / hw.attention;
     time.attention_backward += kFlashBackward * flops / hw.attention;
   } else {
-    const double flops = 2 * s.tokens * s.sequence * layer.score_width / s.tp;
-    const double scores = s.tokens * s.sequence * layer.heads / s.tp * hw.element;
+    const Flops flops{2 * s.tokens * s.sequence * layer.score_width / s.tp};
+    const Bytes scores = s.tokens * s.sequence * layer.heads / s.tp * hw.element;
     time.attention_forward += flops / hw.batched + kScorePassesForward * scores / hw.memory;
     time.attention_backward += 2 * flops / hw.batched + kScorePassesBackward * scores / hw.memory;
   }
   if (s.cp > 1) {
     // Keys and values go once round the ring (or all four tensors through an all-to-all, about the same bytes).
-    const double kv = s.tokens * layer.kv_width / std::min(s.tp, layer.kv_heads) * hw.element;
+    const Bytes kv = s.tokens * layer.kv_width / std::min(s.tp, layer.kv_heads) * hw.element;
     time.context += (s.cp - 1) * kv / hw.link + hw.link_latency;
   }
 }
@@ -154,6 +154,8 @@ LayerTime layer_time(const LayerNumbers& layer, const Shape& s, const Plan& plan
     time.matmul_forward += std::min(one.matmul_forward * local, all.matmul_forward);
     time.matmul_backward += std::min(one.matmul_backward * local, all.matmul_backward);
     time.matmul_weight += std::min(one.matmul_weight * local, all.matmul_weight);
+    // Each expert's rows and weights once; `all` has the rows of all and the weights of one.
+    if (!hw.fused_experts) time.casts += one.casts * local;
     add_product(time, s, s.tokens, layer.experts, s.hidden);
     if (layer.shared_width > 0) {
       add_product(time, s, s.tokens, (layer.expert_gates - 1) * layer.shared_width / s.tp, s.hidden);
@@ -161,22 +163,24 @@ LayerTime layer_time(const LayerNumbers& layer, const Shape& s, const Plan& plan
       ffn_traffic += 2 * layer.expert_gates * layer.shared_width / s.tp;
     }
     const double share = rows / s.tokens;
-    ffn_traffic += share * (2 * layer.expert_gates * layer.expert_width + 6 * s.hidden);  // permute there and back
+    ffn_traffic += share * 6 * s.hidden;  // permute there and back
+    if (!hw.fused_experts) ffn_traffic += share * 2 * layer.expert_gates * layer.expert_width;
     // Router, sorting and copies, and one product and one copy for each expert that lives here.
     time.launches_forward += kLaunchesRouting + 4 * local;
     time.launches_backward += 1.5 * kLaunchesRouting + 8 * local;
     if (ep > 1) {
-      const double bytes = rows * s.hidden * hw.element;
+      const Bytes bytes = rows * s.hidden * hw.element;
       const double near = std::min<double>(ep, hw.domain);
-      const double inside = (near - 1) / ep * bytes / hw.link;
+      const Seconds inside = (near - 1) / ep * bytes / hw.link;
       double rows_outside = rows * (ep - near) / ep;
       if (hw.sends_once_per_host && ep > near) {
         // A token crosses the network once for each other host that any of its experts is on (DeepEP).
         const double hosts = ep / near;
         rows_outside = rows / layer.active * (hosts - 1) * (1 - std::pow(1 - 1 / hosts, layer.active));
       }
-      const double outside = rows_outside * s.hidden * hw.element * hw.per_host / hw.network;
-      time.expert += 2 * (std::max(inside, outside) + hw.link_latency) * (hw.hides_experts ? 1 - hw.overlap : 1.0);
+      const Seconds outside = rows_outside * s.hidden * hw.element * hw.per_host / hw.network;
+      const bool hidden = hw.hides_experts || (hw.hides_expert_network && ep > near);
+      time.expert += 2 * (std::max(inside, outside) + hw.link_latency) * (hidden ? 1 - hw.overlap : 1.0);
     }
   }
   const double norm = hw.fused_norms ? kFusedNormPasses : kNormPasses;
@@ -185,7 +189,7 @@ LayerTime layer_time(const LayerNumbers& layer, const Shape& s, const Plan& plan
   time.element_forward = passes * s.tokens * hw.element / hw.memory + time.casts;
   if (s.tp > 1) {
     const double near = std::min<double>(s.tp, hw.domain);
-    const double bytes = s.tokens * s.hidden * hw.element;
+    const Bytes bytes = s.tokens * s.hidden * hw.element;
     const double collectives = layer.cross ? 3 : 2;
     time.tensor = collectives * allreduce_seconds(hw, bytes, s.tp, near, hw.per_host / near) *
                   (hw.hides_tp ? 1 - hw.overlap : 1.0);
@@ -211,20 +215,21 @@ MicroStepWork micro_step_work(const ModelNumbers& model, const MachineNumbers& h
 
   const double vocab = vocab_rows(model, tp);
   const double near = std::min<double>(tp, hw.domain);
-  const double reduced =
-      tp > 1 ? allreduce_seconds(hw, tokens * model.hidden * hw.element, tp, near, hw.per_host / near) : 0;
+  const Seconds reduced =
+      tp > 1 ? allreduce_seconds(hw, tokens * model.hidden * hw.element, tp, near, hw.per_host / near) : Seconds{};
   if (model.head && vocab > 0) {
-    const double forward = matmul_seconds(hw, hw.plain, tokens, vocab, model.hidden);
-    const double weight = matmul_seconds(hw, hw.plain, model.hidden, vocab, tokens);
-    double head = forward + matmul_seconds(hw, hw.plain, tokens, model.hidden, vocab) + weight;
+    const Seconds forward = matmul_seconds(hw, hw.plain, tokens, vocab, model.hidden);
+    const Seconds weight = matmul_seconds(hw, hw.plain, model.hidden, vocab, tokens);
+    Seconds head = forward + matmul_seconds(hw, hw.plain, tokens, model.hidden, vocab) + weight;
     const double passes = (hw.fused_loss ? kFusedLossPasses : kLossPasses) * (hw.compiled ? kCompiledPasses : 1.0);
-    const double loss = passes * tokens * vocab * hw.element / hw.memory;
+    const Seconds loss = passes * tokens * vocab * hw.element / hw.memory;
     head += loss;
     if (tp > 1) head += reduced;
-    const double device = head;
-    work.head = soft_max(device, kLaunchesHead * hw.launch * (hw.compiled ? kCompiledLaunches : 1.0));
-    work.head_forward = (forward + loss / 2) * work.head / device;
-    work.head_weight = training.frozen_base ? 0 : weight * work.head / device;
+    const Seconds device = head;
+    work.head = soft_max(device, kLaunchesHead * hw.launched_share * hw.launch);
+    const double stretch = work.head / device;
+    work.head_forward = (forward + loss / 2) * stretch;
+    work.head_weight = training.frozen_base ? Seconds{} : weight * stretch;
   }
   work.embed = 4 * tokens * model.hidden * hw.element / hw.memory;
   if (tp > 1) work.embed += reduced;

@@ -7,22 +7,21 @@
 
 namespace trireme::plan {
 
-inline constexpr double kNetworkLatency = 4e-5;   ///< seconds, of one hop between hosts
-inline constexpr double kCompiledLaunches = 0.5;  ///< share of launches that torch.compile leaves
+inline constexpr Seconds kNetworkLatency{4e-5};  ///< of one hop between hosts
 
 /// The longer of two that hide each other, smooth where they are alike: (a^6 + b^6)^(1/6).
-[[nodiscard]] double soft_max(double a, double b);
+[[nodiscard]] Seconds soft_max(Seconds a, Seconds b);
 
-/// The forward of one layer on one rank, by cause; backward where it is no multiple of it. Seconds.
+/// The forward of one layer on one rank, by cause; backward where it is no multiple of it.
 struct LayerTime {
-  double matmul_forward = 0, matmul_backward = 0;
-  double matmul_weight = 0;  ///< the part of matmul_backward that makes gradients of weights
-  double attention_forward = 0, attention_backward = 0;
-  double element_forward = 0;
-  double casts = 0;   ///< of both operands of the forward products to low precision
-  double tensor = 0;  ///< collectives of one pass over tensor-parallel ranks
-  double expert = 0;  ///< all-to-all of one pass
-  double context = 0;
+  Seconds matmul_forward, matmul_backward;
+  Seconds matmul_weight;  ///< the part of matmul_backward that makes gradients of weights
+  Seconds attention_forward, attention_backward;
+  Seconds element_forward;
+  Seconds casts;   ///< of both operands of the forward products to low precision
+  Seconds tensor;  ///< collectives of one pass over tensor-parallel ranks
+  Seconds expert;  ///< all-to-all of one pass
+  Seconds context;
   double launches_forward = 0, launches_backward = 0;
   double collectives = 0;
 };
@@ -31,9 +30,9 @@ struct LayerTime {
 /// plans that share them.
 struct MicroStepWork {
   std::array<LayerTime, ModelNumbers::kMaxKinds> layers;
-  double head = 0;                           ///< projection to the vocabulary and loss, forward and backward
-  double head_forward = 0, head_weight = 0;  ///< parts of it
-  double embed = 0;
+  Seconds head;                       ///< projection to the vocabulary and loss, forward and backward
+  Seconds head_forward, head_weight;  ///< parts of it
+  Seconds embed;
 };
 [[nodiscard]] MicroStepWork micro_step_work(const ModelNumbers& model, const MachineNumbers& machine,
                                             const TrainingNumbers& training, const Plan& plan);

@@ -152,6 +152,7 @@ SoftwareProfile read_software(const JsonObject& at, const JsonObject& file) {
                           "fused_attention",
                           "fused_loss",
                           "compiled",
+                          "graphs",
                           "hides_gradients",
                           "fused_norms",
                           "hides_tensor_parallel",
@@ -169,6 +170,8 @@ SoftwareProfile read_software(const JsonObject& at, const JsonObject& file) {
                           "reports_process_memory",
                           "gathered_layers",
                           "sends_once_per_host",
+                          "fused_experts",
+                          "hides_expert_network",
                           "hides_expert_parallel",
                           "calibrated"});
   SoftwareProfile profile;
@@ -178,6 +181,7 @@ SoftwareProfile read_software(const JsonObject& at, const JsonObject& file) {
   profile.fused_attention = at.boolean_or("fused_attention", profile.fused_attention);
   profile.fused_loss = at.boolean_or("fused_loss", profile.fused_loss);
   profile.compiled = at.boolean_or("compiled", profile.compiled);
+  profile.graphs = at.boolean_or("graphs", profile.graphs);
   profile.hides_gradients = at.boolean_or("hides_gradients", profile.hides_gradients);
   profile.fused_norms = at.boolean_or("fused_norms", profile.fused_norms);
   profile.hides_tensor_parallel = at.boolean_or("hides_tensor_parallel", profile.hides_tensor_parallel);
@@ -192,6 +196,8 @@ SoftwareProfile read_software(const JsonObject& at, const JsonObject& file) {
   profile.full_precision_weights = at.boolean_or("full_precision_weights", false);
   profile.reports_process_memory = at.boolean_or("reports_process_memory", false);
   profile.sends_once_per_host = at.boolean_or("sends_once_per_host", false);
+  profile.fused_experts = at.boolean_or("fused_experts", false);
+  profile.hides_expert_network = at.boolean_or("hides_expert_network", false);
   profile.hides_expert_parallel = at.boolean_or("hides_expert_parallel", false);
   profile.gathered_layers = at.number_or("gathered_layers", profile.gathered_layers);
   profile.context_bytes = read_sourced(at, "context_bytes", file, kAnyOrNone);

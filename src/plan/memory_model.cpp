@@ -9,14 +9,15 @@ namespace trireme::plan {
 namespace {
 
 // Bytes of a logit at the worst moment of the loss: 16-bit logits, their 32-bit copy, the softmax and its gradient; fused, logits and gradient.
-constexpr double kLogitBytes = 14, kFusedLogitBytes = 4;
+constexpr Bytes kLogitBytes{14}, kFusedLogitBytes{4};
+constexpr Bytes kGatheredBytes{2};  // of a weight that ZeRO-3 gathers
 // Shares of a layer's activations that survive selective recomputation.
 constexpr double kSelectiveKept = 0.5, kOperatorsKept = 0.25, kLayersKept = 0.5;
 
 /// Elements that backward needs of one layer, per token and rank.
 struct LayerActivations {
   double kept = 0;    ///< all of them
-  double scores = 0;  ///< the unfused attention core: bytes, not elements
+  Bytes scores;       ///< the unfused attention core
   double input = 0;   ///< the layer's input
   double widest = 0;  ///< on top while the layer's own backward runs: the gradients of its widest tensors
   double width = 0;   ///< of the widest product's output, for its weight gradient
@@ -40,7 +41,8 @@ LayerActivations layer_activations(const LayerNumbers& layer, const ModelNumbers
   }
   a.kept += attention_blocks * attention / tp;
   if (!hw.fused_attention)
-    a.scores = attention_blocks * 5 * layer.heads / tp * sequence;  // probabilities, their mask and the product with it
+    a.scores =
+        Bytes{attention_blocks * 5 * layer.heads / tp * sequence};  // probabilities, their mask and the product with it
   if (!hw.fused_attention) a.kept += h / spread;                    // two dropout masks of a byte each
   double wide = 0;
   if (layer.ffn > 0) {
@@ -56,6 +58,16 @@ LayerActivations layer_activations(const LayerNumbers& layer, const ModelNumbers
   }
   a.widest = 2 * wide;
   return a;
+}
+
+/// What PyTorch's caching allocator takes from the device for a tensor: multiples of 512 B; from 1 MiB on places in segments of 20 MiB, from
+/// 10 MiB on segments of its own, in multiples of 2 MiB (c10/core/CachingDeviceAllocator.h).
+Bytes handed_out(Bytes asked) {
+  constexpr double kBlock = 512, kSmall = 1 << 20, kLarge = 10 << 20, kSegment = 20 << 20, kMultiple = 2 << 20;
+  const double block = std::ceil(asked.value / kBlock) * kBlock;
+  if (block < kSmall) return Bytes{block};
+  if (block < kLarge) return Bytes{kSegment / std::floor(kSegment / block)};
+  return Bytes{std::ceil(block / kMultiple) * kMultiple};
 }
 
 /// As many layers of each kind.
@@ -118,28 +130,28 @@ MemoryParts stage_memory(const ModelNumbers& model, const MachineNumbers& hw, co
                                (dense / gradient_split + experts / (plan.zero_stage >= 2 ? expert_replicas : 1)) +
                            training.accumulation_bytes * (dense + experts));
   m.optimizer = plan.offload_optimizer
-                    ? 0
+                    ? Bytes{}
                     : trained * training.optimizer_bytes * (dense / optimizer_split + experts / expert_split);
   // What compression left out of one step is added to the next one's gradients.
   if (plan.compression < 1) m.gradients += trained * training.gradient_bytes * (dense + experts);
   if (plan.zero_stage == 3) {
     // Two layers gathered at a time and the unsplit gradient of one, or parts of them.
-    m.gathered = hw.gathered_layers * widest_layer * (2 + training.gradient_bytes / 2);
+    m.gathered = hw.gathered_layers * widest_layer * (kGatheredBytes + training.gradient_bytes / 2);
   }
   // One bucket is filled while another one is reduced.
-  m.gathered +=
-      2 * std::min(static_cast<double>(plan.bucket_bytes), trained * training.gradient_bytes * (dense + experts));
+  m.gathered += 2 * std::min(Bytes{static_cast<double>(plan.bucket_bytes)},
+                             trained * training.gradient_bytes * (dense + experts));
 
   // Activations.
   const double in_flight = std::min<double>(ranks - rank, micro_steps);
-  double kept_micro_step = 0, working = 0, widest = 0;
+  Bytes kept_micro_step, working, widest;
   for (int i = 0; i < model.num_kinds; ++i) {
     const double n = model.layers_before[range.last][i] - model.layers_before[range.first][i];
     if (n <= 0) continue;
     const LayerActivations a = layer_activations(model.kinds[i], model, hw, plan, training.sequence);
-    const double all = tokens * (a.kept * hw.element + a.scores);
-    const double input = tokens * a.input * hw.element;
-    double kept = all, again = 0;  // what stays until backward, and what recomputation brings back for one layer
+    const Bytes all = tokens * (a.kept * hw.element + a.scores);
+    const Bytes input = tokens * a.input * hw.element;
+    Bytes kept = all, again;  // what stays until backward, and what recomputation brings back for one layer
     switch (plan.recompute) {
       case Recompute::kNone:
         break;
@@ -183,21 +195,24 @@ MemoryParts stage_memory(const ModelNumbers& model, const MachineNumbers& hw, co
     chunks = std::min(micro_steps, (2.0 * (ranks - rank - 1) + (v - 1) * ranks + 1) / v);
   }
   m.activations = chunks * kept_micro_step;
+  // Activations come in tensors of about this size.
+  const Bytes tensor = tokens * model.hidden / (plan.sequence_parallel ? tp : 1) * hw.element;
+  if (tensor.value > 0) m.rounding = m.activations * (handed_out(tensor) / tensor - 1);
 
   // On top: the head's backward on the last stage, or the widest layer's.
-  double head = 0;
+  Bytes head;
   if (last && model.head && vocab > 0) {
-    const double logit = hw.fused_loss ? kFusedLogitBytes : kLogitBytes;
+    const Bytes logit = hw.fused_loss ? kFusedLogitBytes : kLogitBytes;
     head = logit * tokens * vocab + trained * training.gradient_bytes * vocab * model.hidden;
-    if (plan.zero_stage == 3) head += 2 * vocab * model.hidden;
+    if (plan.zero_stage == 3) head += kGatheredBytes * vocab * model.hidden;
   }
   m.temporaries = std::max(head, working + widest);
   m.context = hw.context;
   return m;
 }
 
-double layer_activation_bytes(const LayerNumbers& layer, const ModelNumbers& model, const MachineNumbers& machine,
-                              const TrainingNumbers& training, const Plan& plan) {
+Bytes layer_activation_bytes(const LayerNumbers& layer, const ModelNumbers& model, const MachineNumbers& machine,
+                             const TrainingNumbers& training, const Plan& plan) {
   const LayerActivations a = layer_activations(layer, model, machine, plan, training.sequence);
   const double tokens = static_cast<double>(plan.micro_batch) * training.sequence / static_cast<double>(plan.cp);
   return tokens * (a.kept * machine.element + a.scores);
@@ -206,10 +221,13 @@ double layer_activation_bytes(const LayerNumbers& layer, const ModelNumbers& mod
 PeakMemory peak_memory(const ModelNumbers& model, const MachineNumbers& machine, const TrainingNumbers& training,
                        const Plan& plan) {
   PeakMemory peak;
-  double most = -1;
+  Bytes most{-1};
   const int ranks = static_cast<int>(plan.pp);
   StageRange before;
+  // Equal stages of equal layers: the first, the one behind it and the last tell all.
+  const bool equal = model.num_kinds == 1 && plan.stage_layers.empty() && static_cast<int>(model.layers) % ranks == 0;
   for (int rank = 0; rank < ranks; ++rank) {
+    if (equal && rank == 2 && ranks > 3) rank = ranks - 1;
     // A rank with the layers of the one before it has no more micro-steps in flight than that.
     const StageRange range = model.operators.empty() ? stage_layers(model, plan, rank) : StageRange{};
     const bool same = rank > 1 && rank + 1 < ranks && same_layers(model, before, range);

@@ -57,10 +57,10 @@ std::vector<MicroStepWork> work_of(const ModelNumbers& model, const std::vector<
 }
 
 /// Keeps the rank that comes nearest to its limit.
-void add_rank(MixedCost& cost, double bytes, double limit, int rank, int group) {
+void add_rank(MixedCost& cost, Bytes bytes, Bytes limit, int rank, int group) {
   if (cost.limit > 0 && bytes / limit <= cost.bytes / cost.limit) return;
-  cost.bytes = bytes;
-  cost.limit = limit;
+  cost.bytes = bytes.value;
+  cost.limit = limit.value;
   cost.rank = rank;
   cost.group = group;
 }
@@ -84,7 +84,7 @@ MixedCost mixed_cost(const ModelNumbers& model, const std::vector<DeviceGroup>& 
   }
   const MachineNumbers joint = joint_of(groups);
   const std::vector<MachineNumbers> machines = joined(groups, joint);
-  double slowest = -1;
+  Seconds slowest{-1};
   for (const ReplicaShare& share : plan.replicas) {
     const TrainingNumbers own = with_micro_steps(training, plan, share.micro_steps);
     const TimeParts time = step_time(model, machines[share.group], own, plan);
@@ -163,7 +163,7 @@ class MixedSearch {
         joint_(joint_of(groups)),
         machines_(joined(groups, joint_)),
         found_(result_, options) {
-    result_.limit_bytes = groups.front().machine.memory_bytes * (1 - constraints.spare);
+    result_.limit_bytes = groups.front().machine.memory_bytes.value * (1 - constraints.spare);
     for (const Choice& choice : choices_of(constraints, !model.operators.empty())) {
       // Interleaving and V would need shares that are multiples of pp, and chunks of unlike speed.
       if (choice.virtual_stages == 1) (choice.uneven ? through_ : beside_).push_back(choice);
@@ -189,7 +189,7 @@ class MixedSearch {
   bool refused(const Plan& plan, const std::vector<Choice>& choices) {
     const auto number = static_cast<int64_t>(choices.size());
     std::optional<Rejected> reason = refuse_degrees(constraints_, model_, joint_.domain, plan);
-    if (!reason && !allowed(constraints_.ep, plan.ep)) reason = Rejected::kConstraint;
+    if (!reason && !allowed(constraints_.ep, constraints_.ep_within, plan.ep)) reason = Rejected::kConstraint;
     if (reason) found_.reject(*reason, number);
     return reason.has_value();
   }
@@ -209,7 +209,7 @@ class MixedSearch {
       choice.set(plan);
       for (const int64_t size : sizes) {
         plan.micro_batch = size;
-        if (allowed(constraints_.micro_batch, size))
+        if (allowed(constraints_.micro_batch, constraints_.micro_batch_within, size))
           attempt(plan);
         else
           found_.reject(Rejected::kConstraint, 1);
@@ -232,7 +232,7 @@ class MixedSearch {
       const int64_t least = tried.schedule.starts_with("zb") ? 2 * pp - 1 : 1;
       for (const MachineNumbers& machine : machines_) {
         const auto seconds = [&](int64_t n) {
-          return step_time(model_, machine, with_micro_steps(training_, tried, n), tried).total();
+          return step_time(model_, machine, with_micro_steps(training_, tried, n), tried).total().value;
         };
         if (const PlanFault fault = check_plan(model_, with_micro_steps(training_, tried, least), tried);
             fault != PlanFault::kNone) {
@@ -279,13 +279,13 @@ class MixedSearch {
 
   void split(Plan& plan) const {
     const std::vector<MicroStepWork> work = work_of(model_, groups_, training_, plan);
-    std::vector<std::vector<double>> before;
+    std::vector<std::vector<Seconds>> before;
     for (size_t g = 0; g < groups_.size(); ++g)
       before.push_back(seconds_before(model_, {&groups_[g].machine, &work[g]}, training_, plan));
     std::vector<SplitRank> ranks(static_cast<size_t>(plan.pp));
     for (int r = 0; r < static_cast<int>(plan.pp); ++r) {
       const MachineNumbers& machine = groups_[plan.stage_group[r]].machine;
-      ranks[r] = {before[plan.stage_group[r]], 0,
+      ranks[r] = {before[plan.stage_group[r]], Seconds{},
                   most_layers(model_, machine, training_, plan, r, machine.memory_bytes * (1 - constraints_.spare))};
     }
     ranks.front().fixed += work[plan.stage_group.front()].embed;
@@ -296,7 +296,7 @@ class MixedSearch {
   void add(const Plan& plan) {
     const MixedCost cost = mixed_cost(model_, groups_, training_, plan, constraints_.spare);
     Candidate candidate = {.plan = plan,
-                           .seconds = cost.time.total(),
+                           .seconds = cost.time.total().value,
                            .bytes = cost.bytes,
                            .rank = cost.rank,
                            .limit = cost.limit,

@@ -93,14 +93,14 @@ MachineNumbers numbers_of(const DeviceDesc& d, const ClusterDesc& c, const Softw
   MachineNumbers n;
   const auto peak = [&d](const char* precision) {
     const auto it = d.peak_flops.find(precision);
-    return it == d.peak_flops.end() ? 0.0 : it->second.value;
+    return FlopsPerSecond{it == d.peak_flops.end() ? 0.0 : it->second.value};
   };
   const double rate = s.framework_rate.value > 0 ? s.framework_rate.value : 1;
   const bool wide = training.precision == "fp32" || training.precision == "tf32";
-  const double peak16 = std::max(peak("bf16"), peak("fp16"));
-  const double base = training.precision == "fp32"   ? peak("fp32")
-                      : training.precision == "tf32" ? peak("tf32")
-                                                     : peak16;
+  const FlopsPerSecond peak16 = std::max(peak("bf16"), peak("fp16"));
+  const FlopsPerSecond base = training.precision == "fp32"   ? peak("fp32")
+                              : training.precision == "tf32" ? peak("tf32")
+                                                             : peak16;
   n.plain = base * d.matmul_efficiency.value * rate;
   n.linear = n.plain;
   n.peak = base;
@@ -111,21 +111,24 @@ MachineNumbers numbers_of(const DeviceDesc& d, const ClusterDesc& c, const Softw
   n.convolution = n.plain * (d.convolution_efficiency.value > 0 ? d.convolution_efficiency.value : 1);
   n.half_depth = d.matmul_half_depth.value;
   n.processors = std::max(1.0, d.processors.value);
-  n.memory = d.memory_bandwidth.value * d.memory_efficiency.value * rate;
+  n.memory = BytesPerSecond{d.memory_bandwidth.value} * d.memory_efficiency.value * rate;
   n.attention = base * d.attention_efficiency.value *
                 (s.attention_generation.value > 0 ? s.attention_generation.value : 1) * rate;
   n.batched = n.plain * d.batched_efficiency.value;
-  n.element = wide ? 4 : 2;
-  n.link = d.link_bandwidth.value * d.link_efficiency.value;
-  n.host_link = d.host_link.value;
-  n.link_latency = c.link_latency.value;
+  n.element = Bytes{wide ? 4.0 : 2.0};
+  n.link = BytesPerSecond{d.link_bandwidth.value} * d.link_efficiency.value;
+  n.host_link = BytesPerSecond{d.host_link.value};
+  n.link_latency = Seconds{c.link_latency.value};
   n.group = c.devices_per_group;
-  n.group_link = c.group_bandwidth.value;
-  n.memory_bytes = d.memory_bytes.value;
+  n.group_link = BytesPerSecond{c.group_bandwidth.value};
+  n.memory_bytes = Bytes{d.memory_bytes.value};
   n.per_host = std::max(devices_per_host, 1);
   n.domain = d.devices_per_domain > 0 ? d.devices_per_domain : n.per_host;
-  n.network = c.host_network.value * c.network_efficiency.value;
-  n.launch = c.launch_seconds.value;
+  n.network = BytesPerSecond{c.host_network.value} * c.network_efficiency.value;
+  // A kernel of a recorded graph still costs its start on the device.
+  constexpr double kGraphLaunch = 0.1, kCompiledLaunches = 0.5;
+  n.launch = Seconds{c.launch_seconds.value} * (s.graphs ? kGraphLaunch : 1);
+  n.launched_share = s.compiled ? kCompiledLaunches : 1;
   n.fused_attention = s.fused_attention;
   n.fused_loss = s.fused_loss;
   n.compiled = s.compiled;
@@ -135,9 +138,11 @@ MachineNumbers numbers_of(const DeviceDesc& d, const ClusterDesc& c, const Softw
   n.splits_messages = s.splits_pipeline_messages;
   n.sends_once_per_host = s.sends_once_per_host;
   n.hides_experts = s.hides_expert_parallel;
+  n.hides_expert_network = s.hides_expert_network;
+  n.fused_experts = s.fused_experts && (training.precision == "fp8" || training.precision == "fp4");
   n.selective_is_attention = s.selective_is_attention;
   n.gathered_layers = s.gathered_layers;
-  n.context = s.context_bytes.value;
+  n.context = Bytes{s.context_bytes.value};
   n.overlap = s.overlap.value;
   n.gather_share = s.gather_share.value > 0 ? s.gather_share.value : 1;
   return n;
@@ -147,15 +152,14 @@ TrainingNumbers numbers_of(const Training& training) {
   TrainingNumbers n;
   n.global_batch = static_cast<double>(training.global_batch);
   n.sequence = static_cast<double>(training.sequence);
-  n.gradient_bytes = training.gradient_bytes;
-  n.gather_bytes = training.gather_bytes;
-  n.optimizer_bytes = training.optimizer_bytes;
+  n.gradient_bytes = Bytes{training.gradient_bytes};
+  n.gather_bytes = Bytes{training.gather_bytes};
+  n.optimizer_bytes = Bytes{training.optimizer_bytes};
   n.frozen_base = training.frozen_base;
   n.low_precision = training.precision == "fp8" || training.precision == "fp4";
-  n.weight_bytes = training.weight_bytes > 0                                      ? training.weight_bytes
-                   : training.precision == "fp32" || training.precision == "tf32" ? 4
-                                                                                  : 2;
-  n.accumulation_bytes = training.accumulation_bytes;
+  const bool wide = training.precision == "fp32" || training.precision == "tf32";
+  n.weight_bytes = Bytes{training.weight_bytes > 0 ? training.weight_bytes : wide ? 4 : 2};
+  n.accumulation_bytes = Bytes{training.accumulation_bytes};
   return n;
 }
 

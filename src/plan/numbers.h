@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/units.h"
 #include "trireme/plan/plan.h"
 
 namespace trireme::plan {
@@ -45,47 +46,48 @@ struct ModelNumbers {
 };
 
 struct MachineNumbers {
-  // Device, with efficiencies multiplied in. FLOP/s, B/s, s.
-  double linear = 0;  ///< large products of linear layers in the training precision
-  double plain = 0;   ///< the same in 16 bit (or the training precision, where that is wider)
+  // Device, with efficiencies multiplied in.
+  FlopsPerSecond linear;  ///< large products of linear layers in the training precision
+  FlopsPerSecond plain;   ///< the same in 16 bit (or the training precision, where that is wider)
   double half_depth = 0, processors = 1;
-  double memory = 0;
-  double convolution = 0;  ///< convolutions
-  double attention = 0;    ///< fused attention, causal FLOPs counted as half
-  double batched = 0;      ///< products of unfused attention
-  double element = 2;      ///< bytes of an activation
-  double link = 0, link_latency = 0;
-  double host_link = 0;
-  double group_link = 0;  ///< between the groups of a host
-  double memory_bytes = 0;
+  BytesPerSecond memory;
+  FlopsPerSecond convolution;  ///< convolutions
+  FlopsPerSecond attention;    ///< fused attention, causal FLOPs counted as half
+  FlopsPerSecond batched;      ///< products of unfused attention
+  Bytes element{2};            ///< of an activation
+  BytesPerSecond link;
+  Seconds link_latency;
+  BytesPerSecond host_link;
+  BytesPerSecond group_link;  ///< between the groups of a host
+  Bytes memory_bytes;
   int domain = 8, per_host = 8, group = 0;
-  double network = 0;  ///< of a host, B/s
-  double launch = 0;
+  BytesPerSecond network;     ///< of a host
+  Seconds launch;             ///< of a kernel that the program launches
+  double launched_share = 1;  ///< of the kernels of an eager program
   // Software.
   bool fused_attention = true, fused_loss = false, compiled = false, fused_norms = false, hides_gradients = false,
        hides_tp = false, splits_messages = false, selective_is_attention = true, sends_once_per_host = false,
-       hides_experts = false;
+       hides_experts = false, hides_expert_network = false, fused_experts = false;
   double overlap = 0, gather_share = 1;
   double gathered_layers = 2;
-  double context = 0;  ///< bytes of a process beyond its tensors
-  double peak = 0;     ///< dense data-sheet peak of the training precision, for MFU
+  Bytes context;        ///< of a process beyond its tensors
+  FlopsPerSecond peak;  ///< dense data-sheet peak of the training precision, for MFU
   /// Where replicas stand on unlike hosts: the network over which all of them reduce gradients; null = this one.
   const MachineNumbers* replicas = nullptr;
 };
 
 struct TrainingNumbers {
   double global_batch = 0, sequence = 0;
-  double gradient_bytes = 4, gather_bytes = 2, optimizer_bytes = 12, weight_bytes = 2;
-  double accumulation_bytes = 0;
+  Bytes gradient_bytes{4}, gather_bytes{2}, optimizer_bytes{12}, weight_bytes{2};  ///< of one parameter
+  Bytes accumulation_bytes;
   bool frozen_base = false, low_precision = false;
 };
 
-/// The seconds of one step by cause. What is hidden behind something else is not in it.
+/// One step by cause. What is hidden behind something else is not in it.
 struct TimeParts {
-  double matmul = 0, attention = 0, elementwise = 0, recompute = 0, tensor_parallel = 0, expert_parallel = 0,
-         context_parallel = 0, launch = 0;
-  double head = 0, bubble = 0, pipeline = 0, gradients = 0, gather = 0, optimizer = 0, fixed = 0;
-  [[nodiscard]] double total() const {
+  Seconds matmul, attention, elementwise, recompute, tensor_parallel, expert_parallel, context_parallel, launch;
+  Seconds head, bubble, pipeline, gradients, gather, optimizer, fixed;
+  [[nodiscard]] Seconds total() const {
     return matmul + attention + elementwise + recompute + tensor_parallel + expert_parallel + context_parallel +
            launch + head + bubble + pipeline + gradients + gather + optimizer + fixed;
   }
@@ -114,17 +116,16 @@ enum class PlanFault {
 [[nodiscard]] std::string text_of(PlanFault fault, const ModelNumbers& model, const TrainingNumbers& training,
                                   const Plan& plan);
 
-/// The bytes of one rank of a pipeline stage at its peak.
+/// One rank of a pipeline stage at its peak.
 struct MemoryParts {
-  double weights = 0, gradients = 0, optimizer = 0;
-  double activations = 0;  ///< kept for backward, of all micro-steps in flight
-  double temporaries = 0;  ///< what stands on top at the worst moment: of the head or of the widest layer
-  double gathered = 0;     ///< ZeRO-3: whole weights and gradients of the layers at work
-  double context = 0;
-  [[nodiscard]] double tensors() const {
-    return weights + gradients + optimizer + activations + temporaries + gathered;
-  }
-  [[nodiscard]] double total() const { return tensors() + context; }
+  Bytes weights, gradients, optimizer;
+  Bytes activations;  ///< kept for backward, of all micro-steps in flight
+  Bytes temporaries;  ///< what stands on top at the worst moment: of the head or of the widest layer
+  Bytes gathered;     ///< ZeRO-3: whole weights and gradients of the layers at work
+  Bytes rounding;     ///< what the allocator hands out beyond what was asked for
+  Bytes context;
+  [[nodiscard]] Bytes tensors() const { return weights + gradients + optimizer + activations + temporaries + gathered; }
+  [[nodiscard]] Bytes total() const { return tensors() + rounding + context; }
 };
 struct PeakMemory {
   MemoryParts parts;
@@ -140,10 +141,10 @@ struct StageRange {
 /// The same with these layers, whatever the plan says.
 [[nodiscard]] MemoryParts stage_memory(const ModelNumbers& model, const MachineNumbers& machine,
                                        const TrainingNumbers& training, const Plan& plan, int rank, StageRange range);
-/// Bytes that one layer keeps for backward in one micro-step, before recomputation.
-[[nodiscard]] double layer_activation_bytes(const LayerNumbers& layer, const ModelNumbers& model,
-                                            const MachineNumbers& machine, const TrainingNumbers& training,
-                                            const Plan& plan);
+/// What one layer keeps for backward in one micro-step, before recomputation.
+[[nodiscard]] Bytes layer_activation_bytes(const LayerNumbers& layer, const ModelNumbers& model,
+                                           const MachineNumbers& machine, const TrainingNumbers& training,
+                                           const Plan& plan);
 /// Of the fullest pipeline rank.
 [[nodiscard]] PeakMemory peak_memory(const ModelNumbers& model, const MachineNumbers& machine,
                                      const TrainingNumbers& training, const Plan& plan);
@@ -153,16 +154,22 @@ struct StageRange {
 [[nodiscard]] MemoryParts operator_memory(const ModelNumbers& model, const MachineNumbers& machine,
                                           const TrainingNumbers& training, const Plan& plan);
 
+/// Where runs were published that took 10 to 25 % longer, because the allocator gives memory back and asks for it anew.
+[[nodiscard]] inline bool near_memory_limit(Bytes bytes, Bytes memory_bytes) { return bytes > 0.92 * memory_bytes; }
+inline constexpr const char* kNearMemoryLimit =
+    "near the memory limit the allocator retries: 10 to 25 % slower runs were published";
+
 /// What step_time() sums up over a pipeline, for its simulation.
 struct StageSeconds {
-  double forward = 0, input = 0, weight = 0, recompute = 0;
-  [[nodiscard]] double total() const { return forward + input + weight + recompute; }
+  Seconds forward, input, weight, recompute;
+  [[nodiscard]] Seconds total() const { return forward + input + weight + recompute; }
 };
 struct PipelineDetail {
   std::vector<StageSeconds> stages;  ///< by rank: all passes of one micro-step, embedding and head where they stand
   int slowest_rank = 0;
-  double message_bytes = 0;  ///< of one boundary, one way
-  double message_latency = 0, message_rate = 0;
+  Bytes message_bytes;  ///< of one boundary, one way
+  Seconds message_latency;
+  BytesPerSecond message_rate;
 };
 
 /// `detail`, where it is given, is filled as well.
@@ -174,16 +181,16 @@ struct PipelineDetail {
 /// The plan's own split, where it has one.
 [[nodiscard]] StageRange stage_layers(const ModelNumbers& model, const Plan& plan, int rank);
 
-/// Seconds of a product of m x k by k x n at `rate` FLOP/s for large ones.
-[[nodiscard]] double matmul_seconds(const MachineNumbers& machine, double rate, double m, double n, double k);
+/// A product of m x k by k x n, at `rate` for large ones.
+[[nodiscard]] Seconds matmul_seconds(const MachineNumbers& machine, FlopsPerSecond rate, double m, double n, double k);
 
-/// Seconds of an all-reduce of `bytes` over `ranks` devices, `near` of them in each host (or link domain), while `beside` such groups of one
+/// An all-reduce of `bytes` over `ranks` devices, `near` of them in each host (or link domain), while `beside` such groups of one
 /// host share its network.
-[[nodiscard]] double allreduce_seconds(const MachineNumbers& machine, double bytes, double ranks, double near,
-                                       double beside);
+[[nodiscard]] Seconds allreduce_seconds(const MachineNumbers& machine, Bytes bytes, double ranks, double near,
+                                        double beside);
 /// Half of it: reduce-scatter or all-gather of `bytes` in all.
-[[nodiscard]] double gather_seconds(const MachineNumbers& machine, double bytes, double ranks, double near,
-                                    double beside);
+[[nodiscard]] Seconds gather_seconds(const MachineNumbers& machine, Bytes bytes, double ranks, double near,
+                                     double beside);
 
 [[nodiscard]] ModelNumbers numbers_of(const ModelDesc& model);
 [[nodiscard]] MachineNumbers numbers_of(const Machine& machine, const Training& training);

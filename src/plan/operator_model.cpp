@@ -20,16 +20,18 @@ constexpr double kDepthwisePasses =
     4;  // a depthwise convolution reads its neighbourhood through caches, not tensor cores
 constexpr double kLaunchesForward = 1.2, kLaunchesBackward = 2.2;
 constexpr double kReplicaSpread = 0.03;
-constexpr double kOptimizerBytes = 30, kOptimizerSeconds = 2e-3;
+constexpr Bytes kOptimizerBytes{30};  ///< of one parameter
+constexpr Seconds kOptimizerSeconds{2e-3}, kMicroStepSeconds{1e-4};
+constexpr Bytes kParameterBytes{4};
 
 struct OperatorTime {
-  double product = 0, traffic = 0;  ///< seconds, forward and backward; one of them counts where they overlap
+  Seconds product, traffic;  ///< forward and backward; one of them counts where they overlap
 };
 
 /// A weight's gradient: few tiles and a long depth, which kernels split among the processors that would idle.
-double split_depth_seconds(const MachineNumbers& hw, double rate, double m, double n, double k) {
+Seconds split_depth_seconds(const MachineNumbers& hw, FlopsPerSecond rate, double m, double n, double k) {
   const double padded = std::ceil(m / 64) * 64 * std::ceil(n / 64) * 64;
-  return std::min(matmul_seconds(hw, rate, m, n, k), 2 * padded * k / rate / 0.8);
+  return std::min(matmul_seconds(hw, rate, m, n, k), Flops{2 * padded * k} / rate / 0.8);
 }
 
 OperatorTime operator_time(const Operator& op, const MachineNumbers& hw, double batch) {
@@ -38,7 +40,7 @@ OperatorTime operator_time(const Operator& op, const MachineNumbers& hw, double 
   const double out = static_cast<double>(op.out) * static_cast<double>(op.positions) * batch;
   const double groups = static_cast<double>(op.groups);
   const double rows = static_cast<double>(op.positions) * batch;
-  const double moved = (in + out) * hw.element / hw.memory;
+  const Seconds moved = (in + out) * hw.element / hw.memory;
   switch (op.kind) {
     case OperatorKind::kConvolution: {
       const double depth = static_cast<double>(op.in) / groups * static_cast<double>(op.kernel),
@@ -49,9 +51,9 @@ OperatorTime operator_time(const Operator& op, const MachineNumbers& hw, double 
       }
       // An implicit product of rows x width x depth, and the two of backward. A stem with 3 channels needs no gradient of its input.
       const double passes = op.in > 4 ? 3 : 2;
-      double product = 0;
+      Seconds product;
       if (op.groups > 1) {
-        product = passes * 2 * groups * rows * width * depth / (hw.convolution * kGroupedEfficiency);
+        product = Flops{passes * 2 * groups * rows * width * depth} / (hw.convolution * kGroupedEfficiency);
       } else {
         product = matmul_seconds(hw, hw.convolution, rows, width, depth) +
                   split_depth_seconds(hw, hw.convolution, depth, width, rows);
@@ -62,15 +64,15 @@ OperatorTime operator_time(const Operator& op, const MachineNumbers& hw, double 
     }
     case OperatorKind::kLinear: {
       const double k = static_cast<double>(op.in), n = static_cast<double>(op.out);
-      const double product = matmul_seconds(hw, hw.linear, rows, n, k) + matmul_seconds(hw, hw.linear, rows, k, n) +
-                             split_depth_seconds(hw, hw.linear, k, n, rows);
+      const Seconds product = matmul_seconds(hw, hw.linear, rows, n, k) + matmul_seconds(hw, hw.linear, rows, k, n) +
+                              split_depth_seconds(hw, hw.linear, k, n, rows);
       time.product = std::max(product, 3 * moved);
       time.traffic = 2 * out * hw.element / hw.memory;  // its bias, forward and backward
       break;
     }
     case OperatorKind::kBatchedMatmul: {
-      const double flops = 2 * groups * static_cast<double>(op.positions) * static_cast<double>(op.in) *
-                           static_cast<double>(op.out) * batch;
+      const Flops flops{2 * groups * static_cast<double>(op.positions) * static_cast<double>(op.in) *
+                        static_cast<double>(op.out) * batch};
       const double elements =
           groups * batch *
           (static_cast<double>(op.positions) * (static_cast<double>(op.in) + static_cast<double>(op.out)) +
@@ -82,7 +84,8 @@ OperatorTime operator_time(const Operator& op, const MachineNumbers& hw, double 
       // A layer norm keeps a mean and a deviation for each position; in half-precision training it runs in fp32, with casts around it.
       const int64_t whole = op.out * op.positions;
       const bool layer = op.saved % std::max<int64_t>(whole, 1) == 2 * op.positions;
-      time.traffic = (kNormForward + kNormBackward) * (layer && hw.element < 4 ? 2 : 1) * out * hw.element / hw.memory;
+      time.traffic =
+          (kNormForward + kNormBackward) * (layer && hw.element < Bytes{4} ? 2 : 1) * out * hw.element / hw.memory;
       break;
     }
     case OperatorKind::kSoftmax:
@@ -117,20 +120,19 @@ TimeParts operator_step_time(const ModelNumbers& model, const MachineNumbers& hw
     step.elementwise += micro_steps * time.traffic * (hw.compiled ? 0.6 : 1.0);
     ++operators;
   }
-  const double device = step.matmul + step.elementwise;
-  const double host =
-      micro_steps * operators * (kLaunchesForward + kLaunchesBackward) * hw.launch * (hw.compiled ? 0.5 : 1.0);
+  const Seconds device = step.matmul + step.elementwise;
+  const Seconds host = micro_steps * operators * (kLaunchesForward + kLaunchesBackward) * hw.launched_share * hw.launch;
   step.launch = std::max(device, host) - device;
-  step.fixed = micro_steps * 1e-4;
+  step.fixed = micro_steps * kMicroStepSeconds;
   step.optimizer = kOptimizerBytes * parameters / (plan.zero_stage > 0 ? dp : 1) / hw.memory + kOptimizerSeconds;
   if (dp > 1) {
     const double near = std::min(dp, static_cast<double>(hw.domain));
-    const double micro_step = device / micro_steps;
-    const auto shown = [&](double comm) {
+    const Seconds micro_step = device / micro_steps;
+    const auto shown = [&](Seconds comm) {
       return hw.hides_gradients ? comm - std::min(comm * hw.overlap, micro_step * 2 / 3) : comm;
     };
-    const double scattered = gather_seconds(hw, parameters * training.gradient_bytes, dp, near, 1);
-    const double gathered = gather_seconds(hw, parameters * training.weight_bytes, dp, near, 1);
+    const Seconds scattered = gather_seconds(hw, parameters * training.gradient_bytes, dp, near, 1);
+    const Seconds gathered = gather_seconds(hw, parameters * training.weight_bytes, dp, near, 1);
     if (plan.zero_stage == 0) {
       step.gradients = shown(2 * scattered);
     } else if (plan.zero_stage < 3) {
@@ -138,7 +140,7 @@ TimeParts operator_step_time(const ModelNumbers& model, const MachineNumbers& hw
       // Where only a part of the gradients is kept each micro-step reduces anew.
       if (plan.zero_stage == 2) step.gradients += (micro_steps - 1) * shown(scattered);
     } else {
-      const double comm = 2 * gathered + scattered;
+      const Seconds comm = 2 * gathered + scattered;
       step.gather =
           micro_steps * (std::max(micro_step, comm) + (1 - hw.overlap) * std::min(micro_step, comm) - micro_step);
     }
@@ -158,8 +160,8 @@ MemoryParts operator_memory(const ModelNumbers& model, const MachineNumbers& hw,
   }
   const double batch = static_cast<double>(plan.micro_batch), replicas = static_cast<double>(plan.dp);
   MemoryParts m;
-  m.weights = 4 * parameters / (plan.zero_stage >= 3 ? replicas : 1);
-  m.gradients = 4 * parameters / (plan.zero_stage >= 2 ? replicas : 1);
+  m.weights = kParameterBytes * parameters / (plan.zero_stage >= 3 ? replicas : 1);
+  m.gradients = kParameterBytes * parameters / (plan.zero_stage >= 2 ? replicas : 1);
   m.optimizer = training.optimizer_bytes * parameters / (plan.zero_stage >= 1 ? replicas : 1);
   m.activations = saved * batch * hw.element;
   m.temporaries = 2 * widest * batch * hw.element;

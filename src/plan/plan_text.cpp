@@ -81,6 +81,7 @@ std::string describe(const Plan& plan) {
   if (plan.bucket_bytes > 0) text += str("  buckets ", bytes_text(static_cast<double>(plan.bucket_bytes)));
   if (plan.compression < 1) text += str("  gradients in ", plan.compression, " of their bytes");
   if (plan.offload_optimizer) text += "  optimizer on the host";
+  if (plan.offload_activations) text += "  activations to the host";
   return text;
 }
 
@@ -112,28 +113,46 @@ std::vector<std::string> changes(const Plan& from, const Plan& to) {
     all.push_back(str("gradients in ", to.compression, " of their bytes instead of ", from.compression));
   if (from.offload_optimizer != to.offload_optimizer)
     all.emplace_back(to.offload_optimizer ? "optimizer on the host" : "optimizer on the device");
+  if (from.offload_activations != to.offload_activations)
+    all.emplace_back(to.offload_activations ? "activations to the host" : "activations on the device");
   if (from.recompute != to.recompute) {
     all.push_back(str("recompute ", to_string(to.recompute), " instead of ", to_string(from.recompute)));
   }
   return all;
 }
 
+std::vector<std::string> not_runnable(const Plan& plan) {
+  std::vector<std::string> all;
+  const auto degree = [&all](const char* name, int64_t value) {
+    if (value > 1) all.push_back(str(name, " ", value));
+  };
+  degree("tp", plan.tp);
+  degree("pp", plan.pp);
+  degree("cp", plan.cp);
+  degree("ep", plan.ep);
+  if (plan.recompute != Recompute::kNone) all.emplace_back("recomputation");
+  if (plan.zero_stage > 0) all.push_back(str("ZeRO ", plan.zero_stage));
+  if (plan.compression < 1) all.emplace_back("compression");
+  if (plan.offload_optimizer || plan.offload_activations) all.emplace_back("offload");
+  return all;
+}
+
 std::vector<NamedSeconds> named(const TimeParts& t) {
-  return {{"matrix products", t.matmul},
-          {"attention", t.attention},
-          {"element-wise", t.elementwise},
-          {"recomputation", t.recompute},
-          {"tensor-parallel collectives", t.tensor_parallel},
-          {"expert all-to-all", t.expert_parallel},
-          {"context-parallel exchange", t.context_parallel},
-          {"kernel launches", t.launch},
-          {"embedding, head and loss", t.head},
-          {"pipeline bubble", t.bubble},
-          {"pipeline sends", t.pipeline},
-          {"data-parallel gradients", t.gradients},
-          {"weight gather", t.gather},
-          {"optimizer", t.optimizer},
-          {"fixed", t.fixed}};
+  return {{"matrix products", t.matmul.value},
+          {"attention", t.attention.value},
+          {"element-wise", t.elementwise.value},
+          {"recomputation", t.recompute.value},
+          {"tensor-parallel collectives", t.tensor_parallel.value},
+          {"expert all-to-all", t.expert_parallel.value},
+          {"context-parallel exchange", t.context_parallel.value},
+          {"kernel launches", t.launch.value},
+          {"embedding, head and loss", t.head.value},
+          {"pipeline bubble", t.bubble.value},
+          {"pipeline sends", t.pipeline.value},
+          {"data-parallel gradients", t.gradients.value},
+          {"weight gather", t.gather.value},
+          {"optimizer", t.optimizer.value},
+          {"fixed", t.fixed.value}};
 }
 
 std::string why_slower(const TimeParts& slower, const TimeParts& faster) {
@@ -142,7 +161,7 @@ std::string why_slower(const TimeParts& slower, const TimeParts& faster) {
   for (size_t i = 0; i < difference.size(); ++i) difference[i].seconds -= base[i].seconds;
   std::stable_sort(difference.begin(), difference.end(),
                    [](const auto& a, const auto& b) { return std::abs(a.seconds) > std::abs(b.seconds); });
-  const double total = std::abs(slower.total() - faster.total());
+  const double total = std::abs((slower.total() - faster.total()).value);
   std::vector<std::string> words;
   for (const NamedSeconds& part : difference) {
     // Three parts say it; those under a tenth of the difference say nothing.

@@ -17,6 +17,9 @@ namespace trireme::plan {
 /// What one must change of `from` to get `to`, a phrase each: "tp 4 instead of 2".
 [[nodiscard]] std::vector<std::string> changes(const Plan& from, const Plan& to);
 
+/// What of a plan Trireme's own runtime cannot run yet: "tp 4", "ZeRO 1". Empty: data-parallel replicas, which it runs.
+[[nodiscard]] std::vector<std::string> not_runnable(const Plan& plan);
+
 /// The parts of a step by name, in the order of TimeParts.
 struct NamedSeconds {
   const char* name;

@@ -244,8 +244,8 @@ void assume_what_fits(Case& row, const Catalog& catalog, bool zero_open, bool re
     double share;
     bool offload = false;
   };
-  constexpr double kFastHostLink =
-      100e9;  // faster than any PCI Express: activations go to the host and back behind the products
+  constexpr BytesPerSecond kFastHostLink{
+      100e9};  // faster than any PCI Express: activations go to the host and back behind the products
   std::vector<Way> ways = {{row.plan.recompute, 1}};
   if (recompute_open) {
     ways = {{Recompute::kNone, 1}, {Recompute::kSelective, 1}};
@@ -402,13 +402,21 @@ Result<Case> read_case(const Row& row, const Catalog& catalog) {
   // Device, cluster, software.
   out.device = find_device(catalog, row.gpu);
   if (out.device < 0) return Reason{str("device '", row.gpu, "' is in no file of machines/")};
+  if (const DeviceDesc& device = catalog.machines.devices[out.device]; !device.measured)
+    out.assumptions.push_back(str("device ", device.name, ": datasheet only, no run of it was ever compared"));
   out.cluster = find_published(catalog.machines.clusters, row);
   if (out.cluster < 0) out.cluster = catalog.own_cluster;
-  if (out.cluster < 0) out.assumptions.push_back("cluster unknown: defaults, uncalibrated");
+  if (out.cluster < 0)
+    out.assumptions.emplace_back("cluster unknown: defaults, uncalibrated");
+  else if (const ClusterDesc& cluster = catalog.machines.clusters[out.cluster]; !cluster.calibrated)
+    out.assumptions.push_back(str("cluster ", cluster.name, ": uncalibrated, its constants are defaults"));
   out.software = find_published(catalog.machines.software, row);
   if (out.software < 0) out.software = catalog.own_software;
-  if (out.software < 0) out.assumptions.push_back("software unknown: defaults, uncalibrated");
   const SoftwareProfile& software = catalog.machines.software[std::max(0, out.software)];
+  if (out.software < 0)
+    out.assumptions.emplace_back("software unknown: defaults, uncalibrated");
+  else if (!software.calibrated)
+    out.assumptions.push_back(str("software ", software.name, ": uncalibrated, its constants are defaults"));
 
   // Plan.
   const auto integer = [](double value, int64_t otherwise) {

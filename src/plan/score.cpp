@@ -20,6 +20,10 @@ std::string number(double value, const char* format = "%.6g") {
   return text;
 }
 
+void note_once(std::vector<std::string>& notes, const char* note) {
+  if (std::find(notes.begin(), notes.end(), note) == notes.end()) notes.emplace_back(note);
+}
+
 void predict(ScoredRow& row, const Catalog& catalog, const ModelNumbers& model) {
   const Case& c = row.from;
   const MachineCatalog& m = catalog.machines;
@@ -27,14 +31,19 @@ void predict(ScoredRow& row, const Catalog& catalog, const ModelNumbers& model) 
   const MachineNumbers hw = numbers_of(device, m.clusters[std::max(0, c.cluster)], m.software[std::max(0, c.software)],
                                        c.training, static_cast<int>(c.gpus_per_host));
   const TrainingNumbers training = numbers_of(c.training);
-  row.seconds = step_time(model, hw, training, c.plan).total();
+  row.seconds = step_time(model, hw, training, c.plan).total().value;
   const PeakMemory peak = peak_memory(model, hw, training, c.plan);
-  row.bytes = c.memory_kind == MemoryKind::kProcess ? peak.parts.total() : peak.parts.tensors();
+  row.bytes = (c.memory_kind == MemoryKind::kProcess    ? peak.parts.total()
+               : c.memory_kind == MemoryKind::kReserved ? peak.parts.tensors() + peak.parts.rounding
+                                                        : peak.parts.tensors())
+                  .value;
   row.fullest_rank = peak.rank;
+  const bool near = near_memory_limit(peak.parts.total(), hw.memory_bytes);
+  if (near && peak.parts.total() <= hw.memory_bytes) note_once(row.from.assumptions, kNearMemoryLimit);
   if (peak.parts.total() > hw.memory_bytes) {
-    row.refused = str("does not fit: pipeline rank ", peak.rank, " needs ", number(peak.parts.total(), "%.0f"),
-                      " bytes, ", device.name, " has ", number(hw.memory_bytes, "%.0f"), "; ",
-                      number(peak.parts.total() - hw.memory_bytes, "%.0f"), " too many");
+    row.refused = str("does not fit: pipeline rank ", peak.rank, " needs ", number(peak.parts.total().value, "%.0f"),
+                      " bytes, ", device.name, " has ", number(hw.memory_bytes.value, "%.0f"), "; ",
+                      number((peak.parts.total() - hw.memory_bytes).value, "%.0f"), " too many");
   }
 }
 
@@ -173,7 +182,7 @@ void predict_again(std::vector<ScoredRow>& rows, const Catalog& catalog) {
 Score summarise(const std::string& name, const std::vector<ScoredRow>& rows) {
   Score score;
   score.name = name;
-  std::map<std::string, int> refusals;
+  std::map<std::string, int> refusals, assumed;
   std::map<std::pair<int, std::string>, std::vector<std::pair<double, double>>> constants;  // by device and precision
   for (const ScoredRow& row : rows) {
     ++score.rows;
@@ -188,6 +197,9 @@ Score summarise(const std::string& name, const std::vector<ScoredRow>& rows) {
     if (!row.refused.empty()) {
       ++refusals[kind_of(row.refused)];
       continue;
+    }
+    if (timed || row.from.bytes > 0) {
+      for (const std::string& assumption : row.from.assumptions) ++assumed[assumption];
     }
     if (row.from.bytes > 0) {
       const double error = row.bytes / row.from.bytes - 1;
@@ -229,9 +241,13 @@ Score summarise(const std::string& name, const std::vector<ScoredRow>& rows) {
       score.constant_tflops = constant.rate / 1e12;
     }
   }
-  score.refusals.assign(refusals.begin(), refusals.end());
-  std::stable_sort(score.refusals.begin(), score.refusals.end(),
-                   [](const auto& a, const auto& b) { return a.second > b.second; });
+  const auto most_first = [](const std::map<std::string, int>& counted) {
+    std::vector<std::pair<std::string, int>> sorted(counted.begin(), counted.end());
+    std::stable_sort(sorted.begin(), sorted.end(), [](const auto& a, const auto& b) { return a.second > b.second; });
+    return sorted;
+  };
+  score.refusals = most_first(refusals);
+  score.assumed = most_first(assumed);
   score_groups(score, rows);
   return score;
 }

@@ -35,6 +35,8 @@ struct Score {
   double memory_mape = 0, memory_bias = 0;
   int out_of_memory = 0, out_of_memory_refused = 0, ran_refused = 0;
   std::vector<std::pair<std::string, int>> refusals;  ///< reason and number of rows, most first
+  std::vector<std::pair<std::string, int>>
+      assumed;  ///< of predicted rows: what they did not print, and what is known to be off
 };
 
 struct ScoredFile {

@@ -22,7 +22,8 @@ class Search {
         choices_(choices_of(constraints, !model.operators.empty())),
         work_(model, training),
         found_(result_, options) {
-    result_.limit_bytes = machine.memory_bytes * (1 - constraints.spare);
+    limit_ = machine.memory_bytes * (1 - constraints.spare);
+    result_.limit_bytes = limit_.value;
     for (int i = 0; i < model.num_kinds; ++i) has_experts_ = has_experts_ || model.kinds[i].experts > 0;
   }
 
@@ -58,7 +59,7 @@ class Search {
       return found_.reject(Rejected::kBatch, per_batch);
     for (const int64_t ep : has_experts_ ? divisors(plan.dp * plan.cp * plan.tp) : std::vector<int64_t>{1}) {
       plan.ep = ep;
-      if (!allowed(constraints_.ep, ep)) {
+      if (!allowed(constraints_.ep, constraints_.ep_within, ep)) {
         found_.reject(Rejected::kConstraint, per_batch);
         continue;
       }
@@ -82,7 +83,7 @@ class Search {
       choice.set(plan);
       for (size_t i = 0; i < sizes.size(); ++i) {
         plan.micro_batch = sizes[i];
-        if (!allowed(constraints_.micro_batch, plan.micro_batch)) {
+        if (!allowed(constraints_.micro_batch, constraints_.micro_batch_within, plan.micro_batch)) {
           found_.reject(Rejected::kConstraint, 1);
           continue;
         }
@@ -97,6 +98,7 @@ class Search {
         }
       }
     }
+    keep_layout();
   }
 
   /// What check_plan() looks at of the micro-steps.
@@ -115,7 +117,7 @@ class Search {
     const PeakMemory peak = peak_memory(model_, machine_, training_, plan);
     Candidate candidate = {.plan = plan,
                            .seconds = 0,
-                           .bytes = peak.parts.total(),
+                           .bytes = peak.parts.total().value,
                            .rank = peak.rank,
                            .limit = result_.limit_bytes,
                            .group = 0};
@@ -125,32 +127,66 @@ class Search {
     }
     if (model_.operators.empty()) {
       const StageMachine stage{&machine_, &work_.get(machine_, plan)};
-      candidate.seconds = pipeline_step_time(model_, {&stage, 1}, training_, plan).total();
+      if (options_.one_of_each_layout && hopeless(candidate.bytes, stage, plan)) {
+        found_.reject(Rejected::kSlower, 1);
+        return Outcome::kDone;
+      }
+      candidate.seconds = pipeline_step_time(model_, {&stage, 1}, training_, plan).total().value;
     } else {
-      candidate.seconds = step_time(model_, machine_, training_, plan).total();
+      candidate.seconds = step_time(model_, machine_, training_, plan).total().value;
     }
     fastest_ = std::min(fastest_, candidate.seconds);
     found_.add(std::move(candidate));
     return Outcome::kDone;
   }
 
-  /// The same with layers split by what they cost, where that is not the even split and could be the fastest of these degrees; what does not
-  /// fit so is split by memory as well.
+  /// Whether a plan can neither be the fastest of its degrees (or those degrees be among the ones that are kept) nor one of which no other is
+  /// both faster and smaller: told without going through its stages.
+  [[nodiscard]] bool hopeless(double bytes, const StageMachine& stage, const Plan& plan) const {
+    const double bound = fastest_wanted();
+    if (bound == std::numeric_limits<double>::infinity()) return false;
+    const double least = least_step_time(model_, stage, training_, plan).value;
+    return least > bound && found_.dominated(bytes, least);
+  }
+
+  /// A plan that is slower than this is no answer: of its degrees there is a faster one, or of others as many as are kept.
+  [[nodiscard]] double fastest_wanted() const {
+    return options_.one_of_each_layout ? std::min(fastest_, slowest_kept()) : fastest_;
+  }
+
+  /// Of the layouts that are among the best ones so far; infinite while there are fewer.
+  [[nodiscard]] double slowest_kept() const {
+    return kept_.size() < options_.keep ? std::numeric_limits<double>::infinity() : kept_.front();
+  }
+
+  /// Remembers the fastest plan of a layout that is done.
+  void keep_layout() {
+    if (!options_.one_of_each_layout || fastest_ >= slowest_kept()) return;
+    kept_.push_back(fastest_);
+    std::push_heap(kept_.begin(), kept_.end());
+    if (kept_.size() <= options_.keep) return;
+    std::pop_heap(kept_.begin(), kept_.end());
+    kept_.pop_back();
+  }
+
+  /// The same with layers split by what they cost, where that is not the even split and could be an answer; what does not fit so is split by
+  /// memory as well.
   Outcome try_uneven(Plan& plan) {
     plan.stage_layers.clear();
-    const double limit = result_.limit_bytes;
+    const StageMachine stage{&machine_, &work_.get(machine_, plan)};
+    if (least_step_time(model_, stage, training_, plan).value >= fastest_wanted()) {
+      found_.reject(Rejected::kSlower, 1);
+      return Outcome::kDone;
+    }
+    const Bytes limit = limit_;
     const bool even_fits = peak_memory(model_, machine_, training_, plan).parts.total() <= limit;
     const int pp = static_cast<int>(plan.pp);
     // Where a rank in the middle is too full no other split helps.
     if (!even_fits && stage_memory(model_, machine_, training_, plan, pp / 2).total() > limit)
       return Outcome::kTooLarge;
-    const StageMachine stage{&machine_, &work_.get(machine_, plan)};
-    const std::vector<double> before = seconds_before(model_, stage, training_, plan);
-    const double fixed = stage.work->embed + stage.work->head;
-    const double micro_steps = training_.global_batch / static_cast<double>(plan.dp * plan.micro_batch);
-    if (even_fits && (before.back() + fixed) / pp * micro_steps >= fastest_) return Outcome::kDone;
+    const std::vector<Seconds> before = seconds_before(model_, stage, training_, plan);
     std::vector<SplitRank> ranks(static_cast<size_t>(plan.pp));
-    for (SplitRank& rank : ranks) rank = {before, 0, static_cast<int>(model_.layers)};
+    for (SplitRank& rank : ranks) rank = {before, Seconds{}, static_cast<int>(model_.layers)};
     ranks.front().fixed += stage.work->embed;
     ranks.back().fixed += stage.work->head;
     plan.stage_layers = split_layers(ranks);
@@ -180,7 +216,9 @@ class Search {
   const Constraints& constraints_;
   const SearchOptions& options_;
   bool has_experts_ = false;
-  double fastest_ = 0;  ///< of the degrees at hand, so far
+  Bytes limit_;               ///< that a rank may use
+  double fastest_ = 0;        ///< of the degrees at hand, so far
+  std::vector<double> kept_;  ///< seconds of the best layouts: a heap, slowest on top
   std::vector<Choice> choices_;
   WorkCache work_;
   SearchResult result_;
@@ -250,6 +288,8 @@ const char* text_of(Rejected reason) {
       return "the device's link to its host's memory is not known";
     case Rejected::kMemory:
       return "needs more memory than there is";
+    case Rejected::kSlower:
+      return "slower by its layers alone than plans that need no more memory";
     case Rejected::kOther:
       return "impossible degrees";
   }

@@ -16,23 +16,33 @@
 
 namespace trireme::plan {
 
+/// From `least` to `most`; 0 = no limit.
+struct Bounds {
+  int64_t least = 0, most = 0;
+  [[nodiscard]] bool holds(int64_t value) const { return value >= least && (most == 0 || value <= most); }
+};
+
 /// What may be searched. An empty list leaves all values; one value fixes it.
 struct Constraints {
   std::vector<int64_t> dp, tp, pp, cp, ep, micro_batch, virtual_stages;
   std::vector<int> zero_stage;
   std::vector<Recompute> recompute;
-  std::vector<std::string> schedule;           ///< "1f1b", "interleaved", "zb1p", "zb2p", "zbv"
-  int64_t max_tp = 0, max_pp = 0, max_cp = 0;  ///< 0 = no limit
-  bool tp_across_hosts = false;                ///< tensor-parallel ranks beyond one link domain: hardly ever fast
-  bool even_stages = false;                    ///< no split of the layers but the even one
-  double spare = 0.1;                          ///< share of the device's memory that stays free
-  bool runnable = false;                       ///< only what Trireme's own runtime has today: data parallel replicas
+  std::vector<std::string> schedule;  ///< "1f1b", "interleaved", "zb1p", "zb2p", "zbv"
+  Bounds dp_within, tp_within, pp_within, cp_within, ep_within, micro_batch_within;  ///< beside the lists
+  bool tp_across_hosts = false;  ///< tensor-parallel ranks beyond one link domain: hardly ever fast
+  bool even_stages = false;      ///< no split of the layers but the even one
+  double spare = 0.1;            ///< share of the device's memory that stays free
+  bool runnable = false;         ///< only what Trireme's own runtime has today: data parallel replicas
   // Axes that are off unless they are named: tried beside the plan without them.
   std::vector<int64_t> bucket_bytes;  ///< these instead of the profile's own bucket
   std::vector<int64_t> shard_ranks;   ///< ZeRO 3 within so many ranks, copies between them
   std::vector<double> compression;    ///< bytes of gradients sent / bytes of gradients
   bool offload_optimizer = false;
+  bool offload_activations = false;
 };
+
+/// Chunks of a pipeline rank that are tried where nothing is said of them.
+[[nodiscard]] std::vector<int64_t> searched_virtual_stages();
 
 enum class Rejected {
   kHeads,   ///< heads or feed-forward width no multiple of tp
@@ -51,6 +61,7 @@ enum class Rejected {
   kShares,   ///< unlike hosts: the degrees leave devices of one kind over
   kOffload,  ///< the link to the host is not known
   kMemory,
+  kSlower,  ///< by its layers alone slower than plans that need no more memory
   kOther,
 };
 inline constexpr int kNumRejected = static_cast<int>(Rejected::kOther) + 1;

@@ -18,6 +18,8 @@ std::vector<int64_t> divisors(int64_t number) {
   return low;
 }
 
+std::vector<int64_t> searched_virtual_stages() { return {1, 2, 3, 4, 5, 6, 8, 10, 12}; }
+
 void Choice::set(Plan& plan) const {
   plan.recompute = recompute;
   plan.zero_stage = zero_stage;
@@ -28,14 +30,14 @@ void Choice::set(Plan& plan) const {
   plan.shard_ranks = shard_ranks;
   plan.compression = compression;
   plan.offload_optimizer = offload_optimizer;
+  plan.offload_activations = offload_activations;
 }
 
 namespace {
 
 /// Pipelines: schedule, chunks of a rank, and whether layers are split unevenly.
 std::vector<Choice> pipelines(const Constraints& c) {
-  std::vector<int64_t> virtual_stages = c.virtual_stages;
-  if (virtual_stages.empty()) virtual_stages = {1, 2, 3, 4, 5, 6, 8, 10, 12};
+  const std::vector<int64_t> virtual_stages = c.virtual_stages.empty() ? searched_virtual_stages() : c.virtual_stages;
   std::vector<Choice> all;
   const auto wanted = [&](const char* name) { return allowed(c.schedule, std::string(name)); };
   const auto has = [&](int64_t v) {
@@ -96,6 +98,10 @@ std::vector<Choice> choices_of(const Constraints& c, bool operators) {
                 choice.compression = compression;
                 choice.offload_optimizer = offload;
                 all.push_back(choice);
+                // What went to the host comes back from there: nothing is left to recompute.
+                if (!c.offload_activations || operators || recompute != Recompute::kNone) continue;
+                choice.offload_activations = true;
+                all.push_back(choice);
               }
             }
           }
@@ -111,8 +117,10 @@ ChoiceFault fault_of(const Choice& choice, const ModelNumbers& model, const Mach
   const int64_t replicas = degrees.dp * degrees.cp;
   const std::string_view schedule = choice.schedule;
   const bool zero_bubble = schedule.starts_with("zb");
-  if (constraints.runnable && (choice.zero_stage > 0 || choice.compression < 1 || choice.offload_optimizer))
+  if (constraints.runnable && (choice.zero_stage > 0 || choice.compression < 1 || choice.offload_optimizer ||
+                               choice.offload_activations || choice.recompute != Recompute::kNone)) {
     return {.reason = Rejected::kNotRunnable};
+  }
   // Sharding what only one rank has, and a schedule where there is no pipeline, are other names of other plans.
   const int64_t first_bucket = constraints.bucket_bytes.empty() ? 0 : constraints.bucket_bytes.front();
   if (replicas == 1 && (choice.zero_stage > 0 || choice.compression < 1 || choice.bucket_bytes != first_bucket))
@@ -121,7 +129,8 @@ ChoiceFault fault_of(const Choice& choice, const ModelNumbers& model, const Mach
     return {.reason = {}, .same = true};
   if (choice.shard_ranks >= replicas && choice.shard_ranks > 0) return {.reason = {}, .same = true};
   if (choice.shard_ranks > 0 && replicas % choice.shard_ranks != 0) return {.reason = Rejected::kShards};
-  if (choice.offload_optimizer && !(machine.host_link > 0)) return {.reason = Rejected::kOffload};
+  if ((choice.offload_optimizer || choice.offload_activations) && !(machine.host_link.value > 0))
+    return {.reason = Rejected::kOffload};
   const auto layers = static_cast<int64_t>(model.layers);
   const int64_t chunks = degrees.pp * choice.virtual_stages;
   if (layers > 0 && layers < chunks) return {.reason = Rejected::kLayers};
@@ -136,10 +145,8 @@ ChoiceFault fault_of(const Choice& choice, const ModelNumbers& model, const Mach
 }
 
 std::optional<Rejected> refuse_degrees(const Constraints& c, const ModelNumbers& model, int domain, const Plan& plan) {
-  if (!allowed(c.dp, plan.dp) || !allowed(c.tp, plan.tp) || !allowed(c.pp, plan.pp) || !allowed(c.cp, plan.cp))
-    return Rejected::kConstraint;
-  if ((c.max_tp > 0 && plan.tp > c.max_tp) || (c.max_pp > 0 && plan.pp > c.max_pp) ||
-      (c.max_cp > 0 && plan.cp > c.max_cp)) {
+  if (!allowed(c.dp, c.dp_within, plan.dp) || !allowed(c.tp, c.tp_within, plan.tp) ||
+      !allowed(c.pp, c.pp_within, plan.pp) || !allowed(c.cp, c.cp_within, plan.cp)) {
     return Rejected::kConstraint;
   }
   if (c.runnable && plan.tp * plan.pp * plan.cp > 1) return Rejected::kNotRunnable;
@@ -172,8 +179,7 @@ void Collector::add(Candidate&& candidate) {
   ++result_.considered;
   ++result_.costed;
   // The plans of the front that need no more: the largest of them is the fastest.
-  const auto above = pareto_.upper_bound(candidate.bytes);
-  if (above == pareto_.begin() || std::prev(above)->second.seconds > candidate.seconds) {
+  if (!dominated(candidate.bytes, candidate.seconds)) {
     auto worse = pareto_.lower_bound(candidate.bytes);
     while (worse != pareto_.end() && worse->second.seconds >= candidate.seconds) worse = pareto_.erase(worse);
     pareto_.emplace(candidate.bytes, candidate);
@@ -193,6 +199,11 @@ void Collector::add(Candidate&& candidate) {
 void Collector::reject(Rejected reason, int64_t plans) {
   result_.rejected[static_cast<size_t>(reason)] += plans;
   result_.considered += plans;
+}
+
+bool Collector::dominated(double bytes, double seconds) const {
+  const auto above = pareto_.upper_bound(bytes);
+  return above != pareto_.begin() && std::prev(above)->second.seconds <= seconds;
 }
 
 void Collector::too_large(const Candidate& candidate) {

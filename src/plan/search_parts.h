@@ -18,6 +18,11 @@ bool allowed(const std::vector<T>& values, const T& value) {
   return values.empty() || std::find(values.begin(), values.end(), value) != values.end();
 }
 
+/// A value that neither its list nor its bounds leave out.
+inline bool allowed(const std::vector<int64_t>& values, const Bounds& within, int64_t value) {
+  return within.holds(value) && allowed(values, value);
+}
+
 /// What is chosen beside degrees and micro-batch.
 struct Choice {
   Recompute recompute = Recompute::kNone;
@@ -27,7 +32,7 @@ struct Choice {
   bool uneven = false;  ///< layers split by what they cost
   int64_t bucket_bytes = 0, shard_ranks = 0;
   double compression = 1;
-  bool offload_optimizer = false;
+  bool offload_optimizer = false, offload_activations = false;
 
   void set(Plan& plan) const;
 };
@@ -67,6 +72,8 @@ class Collector {
   void add(Candidate&& candidate);
   void reject(Rejected reason, int64_t plans);
   void too_large(const Candidate& candidate);
+  /// Whether some plan is at least as small and as fast.
+  [[nodiscard]] bool dominated(double bytes, double seconds) const;
   /// Sorts what was kept into the result.
   void finish();
 

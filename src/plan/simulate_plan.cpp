@@ -27,15 +27,15 @@ Result<PlanSimulation> simulate_plan(const ModelDesc& model, const Machine& mach
     const StageSeconds& seconds = detail.stages[rank];
     const MemoryParts memory = stage_memory(mn, hw, tn, plan, rank);
     StageCost cost;
-    cost.forward_s = seconds.forward / chunks;
-    cost.input_s = seconds.input / chunks;
-    cost.weight_s = seconds.weight / chunks;
-    cost.recompute_s = seconds.recompute / chunks;
-    cost.activation_bytes = stage_memory(mn, hw, alone, plan, rank).activations / chunks;
+    cost.forward_s = seconds.forward.value / chunks;
+    cost.input_s = seconds.input.value / chunks;
+    cost.weight_s = seconds.weight.value / chunks;
+    cost.recompute_s = seconds.recompute.value / chunks;
+    cost.activation_bytes = stage_memory(mn, hw, alone, plan, rank).activations.value / chunks;
     cost.checkpoint_bytes = cost.activation_bytes;  // what is kept until the backward, recomputed or not
-    cost.static_bytes = (memory.total() - memory.activations) / chunks;
-    cost.reduce_s = time.gradients / chunks;
-    cost.optimizer_s = time.optimizer / chunks;
+    cost.static_bytes = (memory.total() - memory.activations).value / chunks;
+    cost.reduce_s = time.gradients.value / chunks;
+    cost.optimizer_s = time.optimizer.value / chunks;
     of_rank.push_back(cost);
   }
 
@@ -43,9 +43,9 @@ Result<PlanSimulation> simulate_plan(const ModelDesc& model, const Machine& mach
   options.ranks = static_cast<int>(plan.pp);
   options.virtual_stages = static_cast<int>(plan.virtual_stages);
   options.microbatches = micro_steps;
-  options.recompute = time.recompute > 0;
-  options.reduce_grads = time.gradients > 0;
-  options.optimizer_step = time.optimizer > 0;
+  options.recompute = time.recompute.value > 0;
+  options.reduce_grads = time.gradients.value > 0;
+  options.optimizer_step = time.optimizer.value > 0;
   const bool interleaved = plan.schedule == "1f1b" && plan.virtual_stages > 1;
   result.schedule = make_schedule(interleaved ? "interleaved" : plan.schedule, options);
 
@@ -54,8 +54,8 @@ Result<PlanSimulation> simulate_plan(const ModelDesc& model, const Machine& mach
   rules.microbatches = micro_steps;
   const ScheduleStats stats = check_schedule(result.schedule, rules).value();
   for (const int rank : stats.rank_of_stage) result.options.stages.push_back(of_rank[rank]);
-  result.options.edge_bytes = {detail.message_bytes};
-  result.options.link = {detail.message_latency, detail.message_rate};
+  result.options.edge_bytes = {detail.message_bytes.value};
+  result.options.link = {detail.message_latency.value, detail.message_rate.value};
   result.step = simulate(result.schedule, rules, result.options);
   return result;
 }

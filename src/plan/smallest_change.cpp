@@ -20,10 +20,10 @@ int64_t least_devices(const ModelNumbers& model, const MachineNumbers& machine, 
     const LayerNumbers& layer = model.kinds[i];
     parameters += model.layers_before.back()[i] * (layer.split + layer.replicated + layer.expert_weights);
   }
-  const double each =
-      training.weight_bytes + training.gradient_bytes + (constraints.offload_optimizer ? 0 : training.optimizer_bytes);
-  const double room = machine.memory_bytes * (1 - constraints.spare) - machine.context;
-  return room > 0 ? static_cast<int64_t>(parameters * each / room) : 0;
+  const Bytes each = training.weight_bytes + training.gradient_bytes +
+                     (constraints.offload_optimizer ? Bytes{} : training.optimizer_bytes);
+  const Bytes room = machine.memory_bytes * (1 - constraints.spare) - machine.context;
+  return room.value > 0 ? static_cast<int64_t>(parameters * each / room) : 0;
 }
 
 }  // namespace

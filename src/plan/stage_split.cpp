@@ -6,12 +6,12 @@ namespace trireme::plan {
 namespace {
 
 /// From the last rank to the first, each takes as many layers as it does within `seconds`; false where layers are left.
-bool fill(std::span<const SplitRank> ranks, double seconds, std::vector<int>& counts) {
+bool fill(std::span<const SplitRank> ranks, Seconds seconds, std::vector<int>& counts) {
   int end = static_cast<int>(ranks.front().before.size()) - 1;
   for (size_t r = ranks.size(); r-- > 0;) {
     const SplitRank& rank = ranks[r];
     const int lowest = std::max(static_cast<int>(r), end - rank.most);  // one layer is left for each rank before
-    const double least = rank.before[end] - (seconds - rank.fixed);
+    const Seconds least = rank.before[end] - (seconds - rank.fixed);
     const auto first = std::lower_bound(rank.before.begin() + lowest, rank.before.begin() + end, least);
     const int begin = static_cast<int>(first - rank.before.begin());
     if (begin >= end) return false;
@@ -21,8 +21,8 @@ bool fill(std::span<const SplitRank> ranks, double seconds, std::vector<int>& co
   return end == 0;
 }
 
-double slowest_of(std::span<const SplitRank> ranks, const std::vector<int>& counts) {
-  double slowest = 0;
+Seconds slowest_of(std::span<const SplitRank> ranks, const std::vector<int>& counts) {
+  Seconds slowest;
   int first = 0;
   for (size_t r = 0; r < ranks.size(); ++r) {
     const int last = first + counts[r];
@@ -36,7 +36,7 @@ double slowest_of(std::span<const SplitRank> ranks, const std::vector<int>& coun
 
 std::vector<int> split_layers(std::span<const SplitRank> ranks) {
   std::vector<int> counts(ranks.size()), best;
-  double fixed = 0, most_fixed = 0, high = 0;
+  Seconds fixed, most_fixed, high;
   bool alike = true;
   for (const SplitRank& rank : ranks) {
     fixed += rank.fixed;
@@ -45,11 +45,11 @@ std::vector<int> split_layers(std::span<const SplitRank> ranks) {
     alike = alike && rank.before.data() == ranks.front().before.data();
   }
   high *= 1 + 1e-9;
-  double low = 0;
+  Seconds low;
   if (alike) {
     // No rank can be faster than all together are on average, and a layer more than that is enough where memory is.
-    const std::span<const double> before = ranks.front().before;
-    double layer = 0;
+    const std::span<const Seconds> before = ranks.front().before;
+    Seconds layer;
     for (size_t i = 1; i < before.size(); ++i) layer = std::max(layer, before[i] - before[i - 1]);
     low = (before.back() + fixed) / static_cast<double>(ranks.size());
     if (fill(ranks, low + layer + most_fixed, counts)) high = low + layer + most_fixed;
@@ -59,7 +59,7 @@ std::vector<int> split_layers(std::span<const SplitRank> ranks) {
   high = slowest_of(ranks, best);
   constexpr double kNear = 1e-4;  // of the slowest rank
   while (high - low > kNear * high) {
-    const double middle = (low + high) / 2;
+    const Seconds middle = (low + high) / 2;
     if (fill(ranks, middle, counts)) {
       best = counts;
       high = std::min(middle, slowest_of(ranks, best));
@@ -71,7 +71,7 @@ std::vector<int> split_layers(std::span<const SplitRank> ranks) {
 }
 
 int most_layers(const ModelNumbers& model, const MachineNumbers& machine, const TrainingNumbers& training,
-                const Plan& plan, int rank, double limit) {
+                const Plan& plan, int rank, Bytes limit) {
   const int layers = static_cast<int>(model.layers);
   const auto fits = [&](int count) {
     // Where the rank's layers would lie if all ranks were alike.

@@ -9,15 +9,15 @@ namespace trireme::plan {
 
 namespace {
 
-constexpr double kOptimizerBytes = 30, kOptimizerSeconds = 5e-3, kMicroStepSeconds = 1e-4;
-constexpr double kMessageLatency = 1e-4;
+constexpr Bytes kOptimizerBytes{30};  ///< of one parameter
+constexpr Seconds kOptimizerSeconds{5e-3}, kMicroStepSeconds{1e-4}, kMessageLatency{1e-4};
 constexpr double kSendExposed = 0.15, kSendExposedInterleaved = 0.05;
 constexpr double kSelectiveOperators = 0.35, kSelectiveLayers = 0.5;
 constexpr double kHidesBehindBackward = 2.0 / 3;  ///< of a micro-step
 constexpr double kCompressionPasses =
     6;  // gradient and kept error read, error and codes written; codes of all ranks read, result written
-constexpr double kHostMemory =
-    200e9;  // of a host, B/s: one socket of 8 channels DDR4-3200 (204.8 GB/s), the other one's is not counted on
+constexpr BytesPerSecond kHostMemory{
+    200e9};  // of a host: one socket of 8 channels DDR4-3200 (204.8 GB/s), the other one's is not counted on
 
 /// Who reduces gradients and gathers weights together, and over which network.
 struct Replicas {
@@ -66,9 +66,9 @@ Again again_of(const Plan& plan, const MachineNumbers& hw) {
 /// One layer of a kind, all passes of one micro-step.
 struct KindTime {
   TimeParts parts;
-  double seconds = 0, gather = 0;
-  double forward = 0, weight = 0, recompute = 0;  ///< of seconds; the rest is the gradient of the input
-  double parameters = 0;                          ///< on this rank
+  Seconds seconds, gather;
+  Seconds forward, weight, recompute;  ///< of seconds; the rest is the gradient of the input
+  double parameters = 0;               ///< on this rank
 };
 
 KindTime kind_time(const LayerNumbers& layer, const LayerTime& time, const ModelNumbers& model,
@@ -86,13 +86,12 @@ KindTime kind_time(const LayerNumbers& layer, const LayerTime& time, const Model
   p.tensor_parallel = 2 * time.tensor;
   p.expert_parallel = 2 * time.expert;
   p.context_parallel = 3 * time.context;
-  const double launches =
-      (time.launches_forward * (1 + again.all) + time.launches_backward) * (hw.compiled ? kCompiledLaunches : 1.0) +
-      time.collectives * (2 + again.collectives);
-  const double device = p.total();
+  const double launches = (time.launches_forward * (1 + again.all) + time.launches_backward) * hw.launched_share +
+                          time.collectives * (2 + again.collectives);
+  const Seconds device = p.total();
   kind.seconds = soft_max(device, launches * hw.launch);
   p.launch = kind.seconds - device;
-  if (device > 0) {
+  if (device.value > 0) {
     const double stretch = kind.seconds / device;
     kind.forward = stretch * (time.matmul_forward + time.attention_forward + time.element_forward + time.tensor +
                               time.expert + time.context);
@@ -101,22 +100,22 @@ KindTime kind_time(const LayerNumbers& layer, const LayerTime& time, const Model
   }
   const double tp = static_cast<double>(plan.tp);
   kind.parameters = layer.split / tp + layer.replicated + layer.expert_weights / static_cast<double>(plan.ep);
-  if (plan.offload_activations && hw.host_link > 0) {
+  if (plan.offload_activations && hw.host_link.value > 0) {
     // Out behind forward, back behind backward: only what takes longer than computing shows.
-    const double transfer =
+    const Seconds transfer =
         2 * plan.recompute_share * layer_activation_bytes(layer, model, hw, training, plan) / hw.host_link;
-    kind.gather = std::max(0.0, transfer - kind.seconds);
+    kind.gather = std::max(Seconds{}, transfer - kind.seconds);
   }
   if (plan.zero_stage == 3) {
     const double ranks = plan.shard_ranks > 0 ? static_cast<double>(plan.shard_ranks) : replicas.ranks;
     const double near = std::min(replicas.near, ranks);
     MachineNumbers gathering = replicas.hw;
     gathering.network *= hw.gather_share;
-    const double gathered =
+    const Seconds gathered =
         gather_seconds(gathering, kind.parameters * training.gather_bytes, ranks, near, replicas.beside);
-    const double reduced =
+    const Seconds reduced =
         gather_seconds(gathering, kind.parameters * training.gradient_bytes, ranks, near, replicas.beside);
-    const double comm = 2 * gathered + reduced;
+    const Seconds comm = 2 * gathered + reduced;
     // The longer of the two, and the part of the shorter that does not hide behind it.
     kind.gather =
         std::max(kind.seconds, comm) + (1 - hw.overlap) * std::min(kind.seconds, comm) - kind.seconds + kind.gather;
@@ -124,42 +123,44 @@ KindTime kind_time(const LayerNumbers& layer, const LayerTime& time, const Model
   return kind;
 }
 
-/// What of `comm` seconds shows that may run beside one backward of `micro_step` seconds.
-double exposed(double comm, const MachineNumbers& hw, double micro_step, double hideable_share = 1) {
+/// What shows of `comm`, which may run beside one backward of `micro_step`.
+Seconds exposed(Seconds comm, const MachineNumbers& hw, Seconds micro_step, double hideable_share = 1) {
   if (!hw.hides_gradients) return comm;
   return comm - std::min({comm * hw.overlap, comm * hideable_share, micro_step * kHidesBehindBackward});
 }
 
 /// Reduction of the gradients of `parameters` weights, `experts` of them experts', over all replicas, for a whole step.
-double gradient_seconds(double parameters, double experts, double micro_step, double micro_steps,
-                        const MachineNumbers& hw, const Replicas& r, const TrainingNumbers& training,
-                        const Plan& plan) {
-  const double bytes = parameters * training.gradient_bytes;
-  const double sent = bytes * plan.compression;
+Seconds gradient_seconds(double parameters, double experts, Seconds micro_step, double micro_steps,
+                         const MachineNumbers& hw, const Replicas& r, const TrainingNumbers& training,
+                         const Plan& plan) {
+  const Bytes bytes = parameters * training.gradient_bytes;
+  const Bytes sent = bytes * plan.compression;
   // Buckets pay the latency one by one, and the last one cannot run beside the backward that fills it.
   const double buckets =
-      plan.bucket_bytes > 0 ? std::max(1.0, std::ceil(bytes / static_cast<double>(plan.bucket_bytes))) : 1;
+      plan.bucket_bytes > 0 ? std::max(1.0, std::ceil(bytes / Bytes{static_cast<double>(plan.bucket_bytes)})) : 1;
   const double hideable = plan.bucket_bytes > 0 ? 1 - 1 / buckets : 1;
-  const double latency = buckets > 1 ? (buckets - 1) * gather_seconds(r.hw, 0, r.ranks, r.near, r.beside) : 0;
-  const double coding = plan.compression < 1 ? kCompressionPasses * bytes / hw.memory : 0;
-  const double scattered = gather_seconds(r.hw, sent, r.ranks, r.near, r.beside) + latency;
+  const Seconds latency =
+      buckets > 1 ? (buckets - 1) * gather_seconds(r.hw, Bytes{}, r.ranks, r.near, r.beside) : Seconds{};
+  const Seconds coding = plan.compression < 1 ? kCompressionPasses * bytes / hw.memory : Seconds{};
+  const Seconds scattered = gather_seconds(r.hw, sent, r.ranks, r.near, r.beside) + latency;
   if (plan.zero_stage == 0) return coding + exposed(2 * scattered, hw, micro_step, hideable);
-  const double gathered = gather_seconds(r.hw, parameters * training.weight_bytes, r.ranks, r.near, r.beside) + latency;
-  const double once = exposed(scattered + gathered, hw, micro_step, hideable) + coding;
+  const Seconds gathered =
+      gather_seconds(r.hw, parameters * training.weight_bytes, r.ranks, r.near, r.beside) + latency;
+  const Seconds once = exposed(scattered + gathered, hw, micro_step, hideable) + coding;
   if (plan.zero_stage < 2) return once;
   // A rank keeps its part of the gradients only, so each micro-step reduces anew; those of experts over the few ranks that hold the same ones.
   const double same = std::max(1.0, r.ranks * static_cast<double>(plan.tp) / static_cast<double>(plan.ep));
-  const double again = gather_seconds(r.hw, sent * (1 - experts / parameters), r.ranks, r.near, r.beside) +
-                       gather_seconds(r.hw, sent * experts / parameters, same, std::min(r.near, same), r.beside) +
-                       latency;
+  const Seconds again = gather_seconds(r.hw, sent * (1 - experts / parameters), r.ranks, r.near, r.beside) +
+                        gather_seconds(r.hw, sent * experts / parameters, same, std::min(r.near, same), r.beside) +
+                        latency;
   return once + (micro_steps - 1) * (exposed(again, hw, micro_step, hideable) + coding);
 }
 
-double optimizer_seconds(double parameters, const MachineNumbers& hw, const TrainingNumbers& training,
-                         const Plan& plan) {
+Seconds optimizer_seconds(double parameters, const MachineNumbers& hw, const TrainingNumbers& training,
+                          const Plan& plan) {
   if (!plan.offload_optimizer) return kOptimizerBytes * parameters / hw.memory + kOptimizerSeconds;
   // Gradients to the host, its step, and weights back while it goes on.
-  const double host = kOptimizerBytes * parameters * hw.per_host / kHostMemory;
+  const Seconds host = kOptimizerBytes * parameters * hw.per_host / kHostMemory;
   return parameters * training.gradient_bytes / hw.host_link +
          std::max(host, parameters * training.weight_bytes / hw.host_link) + kOptimizerSeconds;
 }
@@ -180,8 +181,8 @@ MachineTime machine_time(const ModelNumbers& model, const StageMachine& machine,
 }
 
 /// Idle time of the slowest rank while the other ranks fill and drain the pipeline, from what each of them computes in a micro-step.
-double bubble_of(const StageSeconds& other, const Plan& plan) {
-  const double f = other.forward, back = other.recompute + other.input, w = other.weight;
+Seconds bubble_of(const StageSeconds& other, const Plan& plan) {
+  const Seconds f = other.forward, back = other.recompute + other.input, w = other.weight;
   if (plan.schedule == "zb1p") return std::max(f, f + back - w);
   // The next two end with a barrier: their ranks start, and end, one after the other.
   if (plan.schedule == "zb2p") return std::max(f, f + back - 2 * w);
@@ -222,7 +223,8 @@ TimeParts pipeline_step_time(const ModelNumbers& model, std::span<const StageMac
   std::vector<MachineTime> times;  // of the distinct machines, in the order of the stages
   times.reserve(machines.size());
   TimeParts step;
-  double slowest = 0, sum = 0, bubble = 0, rate = HUGE_VAL, optimizer = 0, gradients = 0;
+  Seconds slowest, sum, bubble, optimizer, gradients;
+  BytesPerSecond rate{HUGE_VAL};
   const bool one_kind =
       std::all_of(machines.begin(), machines.end(), [&](const StageMachine& m) { return m.hw == machines.front().hw; });
   // One boundary that leaves the link domain is enough: the slowest sets the pace.
@@ -252,7 +254,8 @@ TimeParts pipeline_step_time(const ModelNumbers& model, std::span<const StageMac
       range = stage_layers(static_cast<int>(model.layers), ranks, r);
     else
       range.last = layer += plan.stage_layers[r];
-    double seconds = kMicroStepSeconds, parameters = 0, experts = 0;
+    Seconds seconds = kMicroStepSeconds;
+    double parameters = 0, experts = 0;
     StageSeconds stage;
     for (int i = 0; i < model.num_kinds; ++i) {
       const double n = model.layers_before[range.last][i] - model.layers_before[range.first][i];
@@ -317,7 +320,8 @@ TimeParts pipeline_step_time(const ModelNumbers& model, std::span<const StageMac
       step.gather += n * time.kinds[i].gather;
     }
     const bool has_head = last_is_first ? slowest_rank == 0 : slowest_rank + 1 == ranks;
-    step.head = micro_steps * ((slowest_rank == 0 ? machine.work->embed : 0) + (has_head ? machine.work->head : 0));
+    step.head = micro_steps *
+                ((slowest_rank == 0 ? machine.work->embed : Seconds{}) + (has_head ? machine.work->head : Seconds{}));
     step.fixed = micro_steps * kMicroStepSeconds;
   }
 
@@ -325,9 +329,9 @@ TimeParts pipeline_step_time(const ModelNumbers& model, std::span<const StageMac
   if (ranks > 1) {
     step.bubble = plan.schedule.starts_with("zb") ? bubble - bubble_of(slowest_stage, plan)
                                                   : (sum - slowest) / static_cast<double>(plan.virtual_stages);
-    double message = tokens * model.hidden * machines.front().hw->element;
+    Bytes message = tokens * model.hidden * machines.front().hw->element;
     if (machines.front().hw->splits_messages || plan.sequence_parallel) message /= tp;
-    const double send = 2 * (kMessageLatency + message / rate);
+    const Seconds send = 2 * (kMessageLatency + message / rate);
     if (detail != nullptr) {
       detail->message_bytes = message;
       detail->message_latency = kMessageLatency;
@@ -338,7 +342,7 @@ TimeParts pipeline_step_time(const ModelNumbers& model, std::span<const StageMac
         micro_steps * send *
             (interleaved ? kSendExposedInterleaved * static_cast<double>(plan.virtual_stages) : kSendExposed);
     if (model.tied && !last_is_first) {
-      const double bytes = vocab * model.hidden * training.gradient_bytes;
+      const Bytes bytes = vocab * model.hidden * training.gradient_bytes;
       step.gradients += across ? 2 * kNetworkLatency + bytes / rate : bytes / machines.front().hw->link;
     }
   }
@@ -351,8 +355,8 @@ TimeParts pipeline_step_time(const ModelNumbers& model, std::span<const StageMac
                                                        *segment.hw, replicas, training, plan));
     } else if (sharded && plan.shard_ranks > 0 && static_cast<double>(plan.shard_ranks) < replicas.ranks) {
       const double copies = static_cast<double>(plan.shard_ranks);
-      const double shard = segment.parameters / copies * training.gradient_bytes;
-      double comm = allreduce_seconds(replicas.hw, shard, replicas.ranks / copies, 1, replicas.hw.per_host);
+      const Bytes shard = segment.parameters / copies * training.gradient_bytes;
+      Seconds comm = allreduce_seconds(replicas.hw, shard, replicas.ranks / copies, 1, replicas.hw.per_host);
       if (segment.hw->hides_gradients) comm *= 1 - segment.hw->overlap;
       gradients = std::max(gradients, comm);
     }
@@ -368,10 +372,27 @@ TimeParts pipeline_step_time(const ModelNumbers& model, std::span<const StageMac
   return step;
 }
 
-std::vector<double> seconds_before(const ModelNumbers& model, const StageMachine& machine,
-                                   const TrainingNumbers& training, const Plan& plan) {
+Seconds least_step_time(const ModelNumbers& model, const StageMachine& machine, const TrainingNumbers& training,
+                        const Plan& plan) {
+  const Replicas replicas = replicas_of(*machine.hw, plan);
+  const auto ranks = static_cast<double>(plan.pp), chunks = static_cast<double>(plan.virtual_stages);
+  Seconds all = machine.work->embed + machine.work->head + ranks * kMicroStepSeconds;
+  for (int i = 0; i < model.num_kinds; ++i) {
+    const KindTime kind =
+        kind_time(model.kinds[i], machine.work->layers[i], model, *machine.hw, training, plan, replicas);
+    all += static_cast<double>(model.layers_before.back()[i]) * (kind.seconds + kind.gather);
+  }
+  const double micro_steps = training.global_batch / static_cast<double>(plan.micro_batch * plan.dp);
+  constexpr double kRounding = 1 - 1e-9;
+  if (plan.pp == 1 || plan.schedule.starts_with("zb")) return kRounding * micro_steps / ranks * all;
+  // m x slowest + (all - slowest) / v grows with the slowest stage, which takes at least the mean.
+  return kRounding * ((micro_steps - 1 / chunks) / ranks + 1 / chunks) * all;
+}
+
+std::vector<Seconds> seconds_before(const ModelNumbers& model, const StageMachine& machine,
+                                    const TrainingNumbers& training, const Plan& plan) {
   const MachineTime time = machine_time(model, machine, training, plan);
-  std::vector<double> before = {0};
+  std::vector<Seconds> before = {Seconds{}};
   before.reserve(model.kind_of.size() + 1);
   for (const uint8_t kind : model.kind_of)
     before.push_back(before.back() + time.kinds[kind].seconds + time.kinds[kind].gather);

@@ -21,8 +21,13 @@ struct StageMachine {
                                            const TrainingNumbers& training, const Plan& plan,
                                            PipelineDetail* detail = nullptr);
 
-/// Seconds of one micro-step that all layers before layer i take on a machine, i from 0 to the number of layers.
-[[nodiscard]] std::vector<double> seconds_before(const ModelNumbers& model, const StageMachine& machine,
-                                                 const TrainingNumbers& training, const Plan& plan);
+/// No more than pipeline_step_time() says, without going from stage to stage: what is in the layers, embedding and head, and how a pipeline of
+/// equal stages fills. All stages on one machine.
+[[nodiscard]] Seconds least_step_time(const ModelNumbers& model, const StageMachine& machine,
+                                      const TrainingNumbers& training, const Plan& plan);
+
+/// What of one micro-step all layers before layer i take on a machine, i from 0 to the number of layers.
+[[nodiscard]] std::vector<Seconds> seconds_before(const ModelNumbers& model, const StageMachine& machine,
+                                                  const TrainingNumbers& training, const Plan& plan);
 
 }  // namespace trireme::plan

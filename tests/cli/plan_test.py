@@ -65,6 +65,27 @@ class SearchTest(unittest.TestCase):
         found = self.answer("--zero", 3, "--shard-ranks", 8, "--bucket-mb", 25, "--compress", 0.5, "--offload-optimizer")
         self.assertLessEqual(found["plans"][0]["step_s"], self.answer("--zero", 3)["plans"][0]["step_s"])
 
+    def test_constraints_in_words_mean_the_flags(self):
+        words = self.answer("--constraint", "pp <= 2", "--constraint", "20 % spare; no tp across nodes; no zero bubble")
+        flags = self.answer("--max-pp", 2, "--spare", 20, "--schedule", "1f1b,interleaved")
+        for name in ("plans", "rejected", "limit_bytes"):
+            self.assertEqual(words[name], flags[name])
+        self.assertIn("--constraint 'pp is 2' is not understood", run(*LLAMA, "--cluster", "8xH100", "--global-batch", 8, "--constraint", "pp is 2").stderr)
+
+    def test_what_the_runtime_lacks_buckets_and_constants_are_told(self):
+        found = self.answer("--tp", 2, "--recompute", "none")
+        self.assertIn("tp 2", found["plans"][0]["plan"]["not_in_runtime"])
+        sizes = found["gradient_buckets"]
+        self.assertEqual([size["step_s"] for size in sizes], sorted(size["step_s"] for size in sizes))
+        self.assertEqual({size["bytes"] for size in sizes}, {2**n for n in range(20, 31)})
+        self.assertTrue(all(constant["source"] for constant in found["constants"]))
+        self.assertEqual(sum(constant["source"].startswith("fitted on") for constant in found["constants"] if constant["of"] == "device A100-80") <= 8, True)
+        text = run(*LLAMA, "--cluster", "2x8xA100-80", "--global-batch", 64, "--zero", 1, "--explain", "constants").stdout
+        for words in ("device A100-80", "matmul_efficiency", "fitted on", "software default", "gradient buckets of ", "not in Trireme's runtime yet: "):
+            self.assertIn(words, text)
+        for row in json.loads(run("--model", "gpt2", "--seq-len", 1024, "--cluster", "8xA100-80", "--global-batch", 64, "--runnable", "--json").stdout)["plans"]:
+            self.assertEqual(row["plan"]["not_in_runtime"], [])
+
     def test_text_says_what_won_why_others_lost_and_what_was_rejected(self):
         done = run(*LLAMA, "--cluster", "2x8xA100-80", "--global-batch", 64, "--price", 2)
         self.assertEqual(done.returncode, 0, done.stderr)
@@ -136,7 +157,7 @@ class SearchTest(unittest.TestCase):
                 (["--cluster", "8xH10", *LLAMA, "--global-batch", 8], "H100"),
                 (["--model", "llama3_8b", "--cluster", "8xH100", "--global-batch", 8], "--seq-len"),
                 ([*good, "--spare", "nan"], "--spare is 'nan'; a number from 0 to 99"),
-                ([*good, "--explain", "foo"], "--explain is 'foo'; one of time, memory is required"),
+                ([*good, "--explain", "foo"], "--explain is 'foo'; one of time, memory, constants is required"),
                 ([*good, "--schedule", "1f1c"], "--schedule is '1f1c'; one of 1f1b, "),
                 (["--model", "qwen3", *good[2:]], "Shipped: qwen3-235b-a22b, qwen3-30b-a3b, qwen3-8b."),
                 ([*good, "--tp", "2,x"], "--tp is 'x'; a whole number from 1"),
@@ -163,6 +184,15 @@ class ScoreTest(unittest.TestCase):
             row = {**self.GOOD, **changed}
             path.write_text(",".join(self.COLUMNS) + "\n" + ",".join(row.get(name, "") for name in self.COLUMNS) + "\n")
             return run("score", path)
+
+    def test_what_was_assumed_is_told(self):
+        """Rows of no known publication: defaults, labelled; a device that nothing was fitted on: labelled."""
+        said = self.score().stdout
+        for words in ("assumed of 1: cluster unknown: defaults, uncalibrated", "assumed of 1: software unknown: defaults, uncalibrated"):
+            self.assertIn(words, said)
+        self.assertNotIn("datasheet only", said)
+        self.assertIn("assumed of 1: device MI300X: datasheet only", self.score(gpu="MI300X").stdout)
+        self.assertIn("assumed of 1: heads not given: 128 wide each", self.score(heads="").stdout)
 
     def test_impossible_cells_are_named_not_predicted(self):
         self.assertEqual(self.score().returncode, 0, self.score().stderr)
@@ -283,6 +313,15 @@ class MemoryTest(unittest.TestCase):
             done = run("estimate-memory", "--model", "gpt2", flag, value)
             self.assertEqual((done.returncode, done.stdout), (2, ""), flag)
             self.assertIn(f"{flag} goes with --cluster", done.stderr)
+
+    def test_networks_by_operators_are_split_by_data(self):
+        done = run("estimate-memory", "--model", "resnet50", "--cluster", "8xRTX-3090", "--micro-batch", 64)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn("dp 8  micro-batch 64  recompute none  ZeRO 0", done.stdout)
+        done = run("estimate-memory", "--model", "resnet50", "--cluster", "8xRTX-3090", "--micro-batch", 512)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertIn("micro-batch 256 instead of 512", done.stdout)
+        self.assertIn("split by data only", run("estimate-memory", "--model", "resnet50", "--cluster", "8xRTX-3090", "--tp", 2).stderr)
 
     def test_degrees_that_do_not_divide_the_devices(self):
         done = run("estimate-memory", *LLAMA, "--cluster", "4xA100-80", "--tp", 3)

@@ -19,7 +19,7 @@ using testing::IsEmpty;
 TEST(SmallestChange, FitsAndChangesNoMoreThanAnyOtherThatFits) {
   const Numbers n(machine(12));
   const Plan base = {.dp = 16};
-  ASSERT_GT(peak_memory(n.model, n.machine, n.training, base).parts.total(), 0.9 * 12e9);
+  ASSERT_GT(peak_memory(n.model, n.machine, n.training, base).parts.total().value, 0.9 * 12e9);
   const auto least = smallest_change(n.model, n.machine, n.training, 16, {}, base, 16);
   ASSERT_TRUE(least);
   EXPECT_LE(least->to.bytes, 0.9 * 12e9);
@@ -164,7 +164,7 @@ TEST(FewerDevices, AreNamedWhereTheyAreFaster) {
   EXPECT_DOUBLE_EQ(best(fewer->devices), fastest);
   // Nothing is faster than the fastest, and what would need more than a device can do is not tried.
   EXPECT_FALSE(faster_on_fewer(n.model, n.machine, n.training, 56, c, 0, fastest));
-  EXPECT_FALSE(faster_on_fewer(n.model, n.machine, n.training, 56, c, 56 * n.machine.linear * all, all));
+  EXPECT_FALSE(faster_on_fewer(n.model, n.machine, n.training, 56, c, 56 * n.machine.linear.value * all, all));
 }
 
 }  // namespace

@@ -167,12 +167,12 @@ TEST(ClusterFile, DomainsSmallerThanAHostCount) {
   double slower = 0;
   for (const int domain : {8, 4, 2, 1}) {
     const MachineNumbers hw = numbers(domain);
-    const double seconds = step_time(numbers_of(model), hw, training, plan).tensor_parallel;
+    const double seconds = step_time(numbers_of(model), hw, training, plan).tensor_parallel.value;
     EXPECT_GT(seconds, slower) << domain;
     slower = seconds;
     if (domain == 8) continue;
     const double bytes = 2048.0 * 4096 * 2, groups = 8.0 / domain;
-    const double across = 2 * (4e-5 * std::log2(groups) + (groups - 1) / groups * bytes * groups / hw.network);
+    const double across = 2 * (4e-5 * std::log2(groups) + (groups - 1) / groups * bytes * groups / hw.network.value);
     EXPECT_NEAR(seconds, 8 * 4 * 2 * 2 * across, 1e-6 * seconds) << domain;  // micro-steps, layers, passes, collectives
   }
 }

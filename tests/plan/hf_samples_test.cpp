@@ -61,7 +61,7 @@ double weights_over_ranks(const ModelDesc& model, int64_t pp) {
   plan.pp = pp;
   TrainingNumbers training;
   training.global_batch = training.sequence = 1;
-  double bytes = 0;
+  Bytes bytes;
   for (int rank = 0; rank < pp; ++rank)
     bytes += stage_memory(numbers_of(model), MachineNumbers{}, training, plan, rank).weights;
   return bytes / training.weight_bytes;

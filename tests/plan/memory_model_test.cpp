@@ -24,7 +24,7 @@ ModelDesc llama(int64_t layers) {
 
 MachineNumbers machine() {
   MachineNumbers m;
-  m.element = 2;
+  m.element = Bytes{2};
   m.fused_attention = m.fused_loss = m.fused_norms = true;
   return m;
 }
@@ -46,13 +46,13 @@ TEST(MemoryModel, ByHand) {
   const double h = 8192, layer = h * h * (2 + 2 * 8.0 / 64) + 3 * h * 28672 + 2 * h;
   const double vocab = 128256;  // 1002 x 128: no padding
   const double parameters = 6 * layer + vocab * h;
-  EXPECT_DOUBLE_EQ(m.weights, 2 * parameters);
-  EXPECT_DOUBLE_EQ(m.gradients, 4 * parameters);
-  EXPECT_DOUBLE_EQ(m.optimizer, 12 * parameters / 4);
+  EXPECT_DOUBLE_EQ(m.weights.value, 2 * parameters);
+  EXPECT_DOUBLE_EQ(m.gradients.value, 4 * parameters);
+  EXPECT_DOUBLE_EQ(m.optimizer.value, 12 * parameters / 4);
   // Two micro-steps in flight on the first of two stages; U (6 + 2 k / a + 3 f / h) with U = s h 2 B.
-  EXPECT_DOUBLE_EQ(m.activations, 2 * 6 * 4096 * h * 2 * (6 + 2 * 8.0 / 64 + 3 * 28672 / h));
+  EXPECT_DOUBLE_EQ(m.activations.value, 2 * 6 * 4096 * h * 2 * (6 + 2 * 8.0 / 64 + 3 * 28672 / h));
   // The widest layer: 4 B x 2 h f for the weight gradient and 2 (f / h) U.
-  EXPECT_DOUBLE_EQ(m.temporaries, 4 * 2 * h * 28672 + 2 * 28672 * 4096.0 * 2);
+  EXPECT_DOUBLE_EQ(m.temporaries.value, 4 * 2 * h * 28672 + 2 * 28672 * 4096.0 * 2);
 }
 
 // Oracle: by hand. The last stage's head: 4 B x V h and 4 B x tokens x V, when that is more than the widest layer's.
@@ -62,7 +62,7 @@ TEST(MemoryModel, TheHeadStandsOnTopOfTheLastStage) {
   p.pp = 2;
   p.zero_stage = 1;
   const MemoryParts m = stage_memory(numbers_of(llama(12)), machine(), training(), p, 1);
-  EXPECT_DOUBLE_EQ(m.temporaries, 4.0 * 128256 * 8192 + 4.0 * 4096 * 128256);
+  EXPECT_DOUBLE_EQ(m.temporaries.value, 4.0 * 128256 * 8192 + 4.0 * 4096 * 128256);
 }
 
 // Oracle: definition. Full recomputation keeps the input of each layer, and one whole layer on top.
@@ -70,7 +70,7 @@ TEST(MemoryModel, FullRecomputationKeepsInputs) {
   Plan p;
   p.recompute = Recompute::kFull;
   const MemoryParts m = stage_memory(numbers_of(llama(12)), machine(), training(), p, 0);
-  EXPECT_DOUBLE_EQ(m.activations, 12 * 4096 * 8192 * 2);
+  EXPECT_DOUBLE_EQ(m.activations.value, 12 * 4096 * 8192 * 2);
 }
 
 // Oracle: arXiv:2405.04434's layout. Experts with as many ranks as copies (ep = dp) have one replica each: their 12 B are not sharded.
@@ -90,7 +90,7 @@ TEST(MemoryModel, ExpertsHaveTheirOwnReplicas) {
   const double experts = numbers.kinds[0].expert_weights / 8,
                rest = numbers.kinds[0].split + numbers.kinds[0].replicated;
   EXPECT_DOUBLE_EQ(experts, 8.0 * 3 * 8192 * 1024);
-  EXPECT_DOUBLE_EQ(m.optimizer, 12 * (rest / 8 + experts));
+  EXPECT_DOUBLE_EQ(m.optimizer.value, 12 * (rest / 8 + experts));
 }
 
 // Oracle: a higher stage of ZeRO, more recomputation, more tensor-parallel ranks never need more, over seeded plans.
@@ -105,7 +105,7 @@ TEST(MemoryModel, SavingSaves) {
     p.sequence_parallel = p.tp > 1;
     MachineNumbers m = machine();
     m.fused_attention = random() % 2 == 0;
-    const auto bytes = [&](const Plan& plan) { return peak_memory(model, m, training(), plan).parts.total(); };
+    const auto bytes = [&](const Plan& plan) { return peak_memory(model, m, training(), plan).parts.total().value; };
     const double before = bytes(p);
     for (int stage = 1; stage <= 2; ++stage) {
       Plan less = p;

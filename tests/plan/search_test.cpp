@@ -4,7 +4,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <limits>
+#include <tuple>
 
 #include "plan/mixed_search.h"
 #include "plan/plan_text.h"
@@ -36,9 +38,9 @@ TEST(Search, FindsWhatTryingEverythingFinds) {
                 if ((zero > 0 && p.dp * cp == 1) || (v > 1 && pp == 1)) continue;
                 if (v > 1 && 24 % (pp * v) != 0 && 26 % (pp * v) != 0) continue;
                 if (check_plan(n.model, n.training, p) != PlanFault::kNone) continue;
-                if (peak_memory(n.model, n.machine, n.training, p).parts.total() > 0.9 * 12e9) continue;
+                if (peak_memory(n.model, n.machine, n.training, p).parts.total().value > 0.9 * 12e9) continue;
                 ++fitting;
-                fastest = std::min(fastest, step_time(n.model, n.machine, n.training, p).total());
+                fastest = std::min(fastest, step_time(n.model, n.machine, n.training, p).total().value);
               }
             }
           }
@@ -51,6 +53,42 @@ TEST(Search, FindsWhatTryingEverythingFinds) {
   EXPECT_EQ(result.costed, fitting);
   EXPECT_DOUBLE_EQ(result.best.front().seconds, fastest);
   EXPECT_GT(result.rejected[static_cast<size_t>(Rejected::kMemory)], 0);
+}
+
+// Oracle: the search that leaves nothing out. What is skipped as hopeless is neither among the best layouts nor, of even stages, one that no
+// other beats in both time and memory.
+TEST(Search, WhatIsSkippedIsNotMissed) {
+  for (const double gigabytes : {6.0, 12.0, 80.0}) {
+    for (const bool even_stages : {true, false}) {
+      const Numbers n(machine(gigabytes));
+      Constraints constraints;
+      constraints.even_stages = even_stages;
+      const SearchResult all =
+          search(n.model, n.machine, n.training, 16, constraints, std::numeric_limits<size_t>::max());
+      SearchOptions options;
+      options.keep = 5;
+      options.one_of_each_layout = true;
+      const SearchResult some = search(n.model, n.machine, n.training, 16, constraints, options);
+      EXPECT_LT(some.costed, all.costed);
+      if (even_stages) {
+        EXPECT_EQ(some.considered, all.considered);
+        EXPECT_EQ(some.costed + some.rejected[static_cast<size_t>(Rejected::kSlower)], all.costed);
+        ASSERT_EQ(some.pareto.size(), all.pareto.size()) << gigabytes;
+        for (size_t i = 0; i < all.pareto.size(); ++i)
+          EXPECT_EQ(describe(some.pareto[i].plan), describe(all.pareto[i].plan)) << gigabytes;
+      }
+      std::vector<Candidate> layouts;
+      for (const Candidate& c : all.best) {
+        const auto same = [&c](const Candidate& other) {
+          return std::tie(c.plan.dp, c.plan.tp, c.plan.pp, c.plan.cp, c.plan.ep) ==
+                 std::tie(other.plan.dp, other.plan.tp, other.plan.pp, other.plan.cp, other.plan.ep);
+        };
+        if (std::none_of(layouts.begin(), layouts.end(), same)) layouts.push_back(c);
+      }
+      ASSERT_GE(layouts.size(), some.best.size());
+      for (size_t i = 0; i < some.best.size(); ++i) EXPECT_EQ(some.best[i].seconds, layouts[i].seconds) << gigabytes;
+    }
+  }
 }
 
 TEST(Search, EveryPlanIsCountedOnce) {
@@ -113,8 +151,8 @@ TEST(Search, UnevenStagesAreNeverSlowerThanEvenOnes) {
     for (const int count : c.plan.stage_layers) layers += count;
     EXPECT_EQ(layers, 24);
     EXPECT_EQ(check_plan(n.model, n.training, c.plan), PlanFault::kNone);
-    EXPECT_LE(peak_memory(n.model, n.machine, n.training, c.plan).parts.total(), both.limit_bytes);
-    EXPECT_DOUBLE_EQ(step_time(n.model, n.machine, n.training, c.plan).total(), c.seconds);
+    EXPECT_LE(peak_memory(n.model, n.machine, n.training, c.plan).parts.total().value, both.limit_bytes);
+    EXPECT_DOUBLE_EQ(step_time(n.model, n.machine, n.training, c.plan).total().value, c.seconds);
   }
   EXPECT_GT(uneven, 0);
 }
@@ -147,7 +185,7 @@ TEST(Search, NamedAxesAddPlansAndKeepTheProperties) {
       compressed += c.plan.compression < 1;
       host += c.plan.offload_optimizer;
       zero_bubble += c.plan.schedule.starts_with("zb");
-      EXPECT_DOUBLE_EQ(step_time(n.model, n.machine, n.training, c.plan).total(), c.seconds);
+      EXPECT_DOUBLE_EQ(step_time(n.model, n.machine, n.training, c.plan).total().value, c.seconds);
     }
     for (const int number : {bucket, shard, compressed, host, zero_bubble}) EXPECT_GT(number, 0);
   }
@@ -169,10 +207,10 @@ TEST(TimeModel, ZeroTwoReducesInEachMicroStep) {
   Plan two = one;
   two.zero_stage = 2;
   const double parameters = static_cast<double>(total_parameters(small_model())) - 24 * 2 * 1024 - 1024;
-  const double scattered = gather_seconds(n.machine, 4 * parameters, 16, 8, 1);
-  EXPECT_NEAR(
-      step_time(n.model, n.machine, n.training, two).total() - step_time(n.model, n.machine, n.training, one).total(),
-      3 * scattered, 0.01 * scattered);
+  const double scattered = gather_seconds(n.machine, Bytes{4} * parameters, 16, 8, 1).value;
+  EXPECT_NEAR(step_time(n.model, n.machine, n.training, two).total().value -
+                  step_time(n.model, n.machine, n.training, one).total().value,
+              3 * scattered, 0.01 * scattered);
 }
 
 TEST(Search, ParetoPlansAreNotBeatenByAny) {
@@ -191,7 +229,7 @@ TEST(Search, ObeysWhatIsFixed) {
   const Numbers n(machine(80));
   Constraints c;
   c.tp = {2, 4};
-  c.max_pp = 2;
+  c.pp_within.most = 2;
   c.recompute = {Recompute::kFull};
   c.zero_stage = {1};
   const SearchResult result = search(n.model, n.machine, n.training, 16, c, std::numeric_limits<size_t>::max());
@@ -211,7 +249,7 @@ TEST(Search, TellsByHowMuchTheNearestFails) {
   EXPECT_TRUE(result.best.empty());
   ASSERT_TRUE(result.nearest);
   EXPECT_DOUBLE_EQ(result.nearest->bytes,
-                   peak_memory(n.model, n.machine, n.training, result.nearest->plan).parts.total());
+                   peak_memory(n.model, n.machine, n.training, result.nearest->plan).parts.total().value);
   EXPECT_GT(result.nearest->bytes, result.limit_bytes);
 }
 
@@ -231,7 +269,7 @@ TEST(MixedSearch, EqualKindsCostWhatTheEqualClusterCosts) {
     plan.replicas = {{.group = 0, .count = plan.dp / 2, .micro_steps = steps, .shorter = 0},
                      {.group = 1, .count = plan.dp / 2, .micro_steps = steps, .shorter = 0}};
     const MixedCost cost = mixed_cost(n.model, halves, n.training, plan, 0.1);
-    EXPECT_DOUBLE_EQ(cost.time.total(), candidate.seconds) << describe(plan);
+    EXPECT_DOUBLE_EQ(cost.time.total().value, candidate.seconds) << describe(plan);
     EXPECT_DOUBLE_EQ(cost.bytes, candidate.bytes) << describe(plan);
     ++compared;
   }

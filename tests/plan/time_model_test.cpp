@@ -11,20 +11,20 @@ namespace {
 
 MachineNumbers machine() {
   MachineNumbers m;
-  m.linear = m.plain = 200e12;
+  m.linear = m.plain = FlopsPerSecond{200e12};
   m.half_depth = 0;
   m.processors = 100;
-  m.memory = 1e12;
-  m.attention = 100e12;
-  m.batched = 100e12;
-  m.element = 2;
-  m.link = 200e9;
-  m.link_latency = 0;
-  m.memory_bytes = 80e9;
+  m.memory = BytesPerSecond{1e12};
+  m.attention = FlopsPerSecond{100e12};
+  m.batched = FlopsPerSecond{100e12};
+  m.element = Bytes{2};
+  m.link = BytesPerSecond{200e9};
+  m.link_latency = Seconds{0};
+  m.memory_bytes = Bytes{80e9};
   m.domain = m.per_host = 8;
-  m.network = 100e9;
-  m.launch = 0;
-  m.peak = 300e12;
+  m.network = BytesPerSecond{100e9};
+  m.launch = Seconds{0};
+  m.peak = FlopsPerSecond{300e12};
   return m;
 }
 
@@ -63,9 +63,9 @@ Plan plan(int64_t dp, int64_t tp, int64_t pp, int64_t micro = 1) {
 TEST(TimeModel, APoductThatFillsOneWaveTakesItsOperationsOverTheRate) {
   MachineNumbers m = machine();
   const double ideal = 2.0 * 2560 * 1280 * 512 / 200e12;
-  EXPECT_DOUBLE_EQ(matmul_seconds(m, 200e12, 2560, 1280, 512), ideal);
+  EXPECT_DOUBLE_EQ(matmul_seconds(m, FlopsPerSecond{200e12}, 2560, 1280, 512).value, ideal);
   m.half_depth = 512;
-  EXPECT_DOUBLE_EQ(matmul_seconds(m, 200e12, 2560, 1280, 512), 2 * ideal);
+  EXPECT_DOUBLE_EQ(matmul_seconds(m, FlopsPerSecond{200e12}, 2560, 1280, 512).value, 2 * ideal);
 }
 
 // Oracle: by hand. 101 tiles need a second wave: 0.7 x 2 + 0.3 x 1.01 waves of 256 x 128 tiles; smaller tiles (202 of 128 x 128 at 0.93: 0.7 x 3
@@ -75,26 +75,27 @@ TEST(TimeModel, OneTileTooManyCostsMostOfAWave) {
   const double wave = 2.0 * 256 * 128 * 512 * 100 / 200e12;
   const double large = (0.7 * 2 + 0.3 * 1.01) * wave, half = (0.7 * 3 + 0.3 * 2.02) * wave / 2 / 0.93,
                quarter = (0.7 * 5 + 0.3 * 4.04) * wave / 4 / 0.8;
-  EXPECT_NEAR(matmul_seconds(m, 200e12, 256, 128 * 101, 512), std::min({large, half, quarter}), 1e-12);
+  EXPECT_NEAR(matmul_seconds(m, FlopsPerSecond{200e12}, 256, 128 * 101, 512).value, std::min({large, half, quarter}),
+              1e-12);
 }
 
 // Oracle: by hand. In a host: latency (1 + log2(8) / 2) + 2 x 7/8 x bytes / bus; over two hosts of 8 with 8 groups beside each other the network
 // carries 2 x 1/2 x bytes x 8 at 100 GB/s, which is longer.
 TEST(TimeModel, AllReduceByHand) {
   MachineNumbers m = machine();
-  m.link_latency = 10e-6;
-  EXPECT_NEAR(allreduce_seconds(m, 1e9, 8, 8, 1), 10e-6 * 2.5 + 2 * 7.0 / 8 * 1e9 / 200e9, 1e-12);
-  EXPECT_NEAR(allreduce_seconds(m, 1e9, 2, 1, 8), 2 * 4e-5 * 1 + 1e9 * 8 / 100e9, 1e-12);
-  EXPECT_EQ(allreduce_seconds(m, 1e9, 1, 1, 1), 0);
+  m.link_latency = Seconds{10e-6};
+  EXPECT_NEAR(allreduce_seconds(m, Bytes{1e9}, 8, 8, 1).value, 10e-6 * 2.5 + 2 * 7.0 / 8 * 1e9 / 200e9, 1e-12);
+  EXPECT_NEAR(allreduce_seconds(m, Bytes{1e9}, 2, 1, 8).value, 2 * 4e-5 * 1 + 1e9 * 8 / 100e9, 1e-12);
+  EXPECT_EQ(allreduce_seconds(m, Bytes{1e9}, 1, 1, 1), Seconds{});
 }
 
 // Oracle: by hand. A host of two groups of 4 pays for the links between them when all 8 take part, and not when 4 do.
 TEST(TimeModel, GroupsOfAHostPayForTheLinksBetweenThem) {
   MachineNumbers m = machine();
   m.group = 4;
-  m.group_link = 50e9;
-  EXPECT_NEAR(allreduce_seconds(m, 1e9, 8, 8, 1), 2 * 7.0 / 8 * 1e9 / 200e9 + 1e9 / 50e9, 1e-12);
-  EXPECT_NEAR(allreduce_seconds(m, 1e9, 4, 4, 1), 2 * 3.0 / 4 * 1e9 / 200e9, 1e-12);
+  m.group_link = BytesPerSecond{50e9};
+  EXPECT_NEAR(allreduce_seconds(m, Bytes{1e9}, 8, 8, 1).value, 2 * 7.0 / 8 * 1e9 / 200e9 + 1e9 / 50e9, 1e-12);
+  EXPECT_NEAR(allreduce_seconds(m, Bytes{1e9}, 4, 4, 1).value, 2 * 3.0 / 4 * 1e9 / 200e9, 1e-12);
 }
 
 // Oracle: the published splits. 126 layers of Llama 3.1 405B over 8 ranks: 15, 16 x 6, 15; 70 of BLOOM over 12: 5, 6 x 10, 5.
@@ -137,11 +138,11 @@ TEST(TimeModel, TheBubbleOfEqualStages) {
   MachineNumbers m = machine();
   const ModelNumbers numbers = numbers_of(desc);
   const TimeParts t = step_time(numbers, m, training(64), plan(1, 1, 4));
-  const double stage = (t.matmul + t.attention + t.elementwise + t.fixed) / 64;
-  EXPECT_NEAR(t.bubble, 3 * stage, 0.02 * stage);  // the first stage looks the tokens up as well
+  const double stage = (t.matmul + t.attention + t.elementwise + t.fixed).value / 64;
+  EXPECT_NEAR(t.bubble.value, 3 * stage, 0.02 * stage);  // the first stage looks the tokens up as well
   Plan interleaved = plan(1, 1, 4);
   interleaved.virtual_stages = 2;
-  EXPECT_NEAR(step_time(numbers, m, training(64), interleaved).bubble, t.bubble / 2, 1e-12);
+  EXPECT_NEAR(step_time(numbers, m, training(64), interleaved).bubble.value, t.bubble.value / 2, 1e-12);
 }
 
 // Oracle: counted products. One dense layer's six products forward, twelve backward: 3 x 2 x tokens x weights at the rate, when all fill their waves.
@@ -152,7 +153,7 @@ TEST(TimeModel, ProductsOfALayerMatchItsWeights) {
   const ModelNumbers numbers = numbers_of(desc);
   const TimeParts t = step_time(numbers, m, training(1, 4096), plan(1, 1, 1));
   const double weights = 12.0 * 8192 * 8192;
-  EXPECT_NEAR(t.matmul, 3 * 2 * 4096 * weights / 200e12, 1e-9);
+  EXPECT_NEAR(t.matmul.value, 3 * 2 * 4096 * weights / 200e12, 1e-9);
 }
 
 // Oracle: monotonicity, over 2,000 seeded plans and machines: a faster part never makes the step slower.
@@ -166,27 +167,33 @@ TEST(TimeModel, MoreOfAnythingIsNeverSlower) {
     p.zero_stage = static_cast<int>(random() % 4);
     p.recompute = random() % 2 == 0 ? Recompute::kNone : Recompute::kFull;
     MachineNumbers m = machine();
-    m.launch = 1e-5;
-    m.link_latency = 2e-5;
+    m.launch = Seconds{1e-5};
+    m.link_latency = Seconds{2e-5};
     m.hides_gradients = random() % 2 == 0;
     m.overlap = 0.5;
     m.fused_attention = random() % 2 == 0;
     const ModelNumbers numbers = numbers_of(desc);
     if (check_plan(numbers, training(), p) != PlanFault::kNone) continue;
     ++tried;
-    const double before = step_time(numbers, m, training(), p).total();
+    const double before = step_time(numbers, m, training(), p).total().value;
     ASSERT_TRUE(std::isfinite(before) && before > 0);
-    for (double MachineNumbers::* field :
-         {&MachineNumbers::linear, &MachineNumbers::plain, &MachineNumbers::memory, &MachineNumbers::attention,
-          &MachineNumbers::batched, &MachineNumbers::link, &MachineNumbers::network}) {
-      MachineNumbers faster = m;
-      faster.*field *= 2;
-      EXPECT_LE(step_time(numbers, faster, training(), p).total(), before * (1 + 1e-12));
-    }
-    for (double MachineNumbers::* field : {&MachineNumbers::launch, &MachineNumbers::link_latency}) {
+    const auto check = [&](const MachineNumbers& faster) {
+      EXPECT_LE(step_time(numbers, faster, training(), p).total().value, before * (1 + 1e-12));
+    };
+    const auto doubled = [&](auto... fields) {
+      const auto one = [&](auto field) {
+        MachineNumbers faster = m;
+        faster.*field *= 2;
+        check(faster);
+      };
+      (one(fields), ...);
+    };
+    doubled(&MachineNumbers::linear, &MachineNumbers::plain, &MachineNumbers::memory, &MachineNumbers::attention,
+            &MachineNumbers::batched, &MachineNumbers::link, &MachineNumbers::network);
+    for (Seconds MachineNumbers::* field : {&MachineNumbers::launch, &MachineNumbers::link_latency}) {
       MachineNumbers faster = m;
       faster.*field /= 2;
-      EXPECT_LE(step_time(numbers, faster, training(), p).total(), before * (1 + 1e-12));
+      check(faster);
     }
   }
   EXPECT_GT(tried, 1000);
@@ -226,7 +233,7 @@ TEST(TimeModel, TermsSumToTheStep) {
     EXPECT_NEAR(bytes, stage.total(), 1);
   }
   const TimeParts quick = step_time(numbers_of(model()), numbers_of(m, t), numbers_of(t), plan(2, 2, 4));
-  EXPECT_DOUBLE_EQ(copy.value().step_seconds, quick.total());
+  EXPECT_DOUBLE_EQ(copy.value().step_seconds, quick.total().value);
 }
 
 // Oracle: each fault by a plan that has only it, and its text carries the numbers.

@@ -78,7 +78,8 @@ struct SoftwareProfile {
   std::vector<Publication> publications;
   bool fused_attention = true;
   bool fused_loss = false;
-  bool compiled = false;                  ///< torch.compile or a graph: fewer launches and passes
+  bool compiled = false;                  ///< torch.compile: fewer launches and passes
+  bool graphs = false;                    ///< kernels start from recorded CUDA graphs, not one by one from the host
   bool hides_gradients = false;           ///< gradient reduction runs beside backward
   bool fused_norms = false;               ///< norm, bias, residual and rotary embedding in few kernels
   bool hides_tensor_parallel = false;     ///< tensor-parallel collectives run in pieces beside their products
@@ -91,8 +92,10 @@ struct SoftwareProfile {
   bool reports_process_memory = false;  ///< memory in its publications is of the whole process, in GB
   double gathered_layers = 2;           ///< ZeRO-3: layers whose whole weights a rank holds at a time
   bool sends_once_per_host = false;     ///< expert parallelism: a token crosses the network once for each host
-  bool hides_expert_parallel = false;   ///< its all-to-all runs beside other micro-steps
-  double gradient_bytes = 4;            ///< of one reduced gradient element
+  bool fused_experts = false;           ///< low precision: activation and casts inside the grouped products of experts
+  bool hides_expert_network = false;   ///< its all-to-all runs beside other micro-steps where it leaves the link domain
+  bool hides_expert_parallel = false;  ///< its all-to-all runs beside other micro-steps
+  double gradient_bytes = 4;           ///< of one reduced gradient element
   // Fitted: the three of a profile.
   Sourced attention_generation;  ///< factor on attention_efficiency
   Sourced overlap;               ///< share of hideable communication that is hidden

@@ -71,10 +71,10 @@ struct Term {
 struct StageMemory {
   int stage_rank = 0;  ///< pipeline rank
   double parameters = 0, gradients = 0, optimizer = 0, activations = 0, communication = 0, temporaries = 0,
-         context = 0;  ///< bytes
+         rounding = 0, context = 0;  ///< bytes
   std::vector<Term> terms;
   [[nodiscard]] double total() const {
-    return parameters + gradients + optimizer + activations + communication + temporaries + context;
+    return parameters + gradients + optimizer + activations + communication + temporaries + rounding + context;
   }
 };
 
