@@ -48,7 +48,9 @@ TEST_P(RecordedTables, StayWithinWhatWasReached) {
   const Score score = summarise(want.name, scored.rows);
   EXPECT_GE(score.timed, want.timed);
   EXPECT_LE(score.mape, want.time) << "worst line " << score.worst_line;
-  if (score.timed > 20) {
+  // One constant for each device and precision, fitted on these very rows: of few rows it knows each by heart.
+  constexpr int kEnoughRows = 25;
+  if (score.timed > kEnoughRows) {
     EXPECT_LT(score.mape, score.constant_mape) << "a single constant would do better";
   }
   if (want.memory > 0) {
@@ -66,7 +68,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Recorded{"llm_foundry", "llm_foundry_mpt.csv", "", 0.06, 142},
                     Recorded{"torchtitan", "torchtitan.csv", "", 0.09, 27, 0.10},
                     Recorded{"bridge_dense", "megatron_bridge_h100_b200_gb200.csv", "LLAMA", 0.07, 67},
-                    Recorded{"bridge_deepseek", "megatron_bridge_h100_b200_gb200.csv", "DeepSeekV3", 0.15, 20},
+                    Recorded{"bridge_deepseek", "megatron_bridge_h100_b200_gb200.csv", "DeepSeekV3", 0.13, 20},
+                    Recorded{"bridge_qwen3_30b", "megatron_bridge_h100_b200_gb200.csv", "Qwen3_30B", 0.13, 30},
                     Recorded{"simumax_llama", "simumax_b200_time_and_memory.csv", "llama", 0.04, 16, 0.01},
                     Recorded{"simumax_deepseek", "simumax_b200_time_and_memory.csv", "deepseek", 0.15, 12, 0.03},
                     Recorded{"dlperf_gpt", "dlperf_gpt_v100_dp_tp_pp.csv", "", 0.12, 24},
@@ -139,7 +142,8 @@ TEST(CostOfAPlan, IsMicroseconds) {
   double sum = 0;
   const auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < 2000; ++i)
-    sum += step_time(model, hw, training, c.plan).total() + peak_memory(model, hw, training, c.plan).parts.total();
+    sum += step_time(model, hw, training, c.plan).total().value +
+           peak_memory(model, hw, training, c.plan).parts.total().value;
   const double each = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count() / 2000;
   EXPECT_GT(sum, 0);
   EXPECT_LT(each, 100e-6);
