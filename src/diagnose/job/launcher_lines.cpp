@@ -63,7 +63,7 @@ void deepspeed_ended(const LogLine& line, Story& story) {
   if (*code < 0) {
     end.signal = -*code;
   } else {
-    end.exit_code = *code;
+    end.exit_code = code;
   }
   if (const auto local = leading_number<int>(after(line.text, "--local_rank=").value_or("")))
     end.hint = str("local rank ", *local);
