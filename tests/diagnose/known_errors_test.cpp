@@ -234,6 +234,21 @@ INSTANTIATE_TEST_SUITE_P(
              "program.old_host",
              {},
              ": GLIBCXX_3.4.32"},
+        Told{"Last State: Terminated Reason: OOMKilled Exit Code: 137", "host.oom_killed", {}, "Kubernetes"},
+        Told{"numpy.core._exceptions._ArrayMemoryError: Unable to allocate 37.3 GiB for an array with shape (100000, "
+             "50000) and data type float64",
+             "memory.host",
+             {},
+             "37.3 GiB"},
+        Told{"Fatal Python error: Segmentation fault", "rank.crashed", {}, "Segmentation fault"},
+        Told{"ImportError: libcudart.so.11.0: cannot open shared object file: No such file or directory",
+             "program.library_missing",
+             {},
+             "libcudart.so.11.0"},
+        Told{"ImportError: /site-packages/ext.so: undefined symbol: _ZN3c106detail14torchCheckFail",
+             "program.symbol_missing",
+             {},
+             "_ZN3c106detail14torchCheckFail"},
         Told{"OSError: [Errno 24] Too many open files", "host.open_files", {}, "open more files"},
         Told{"slurmstepd: error: Detected 1 oom_kill event in StepId=113.0. Some of the step tasks have been OOM "
              "Killed.\n"

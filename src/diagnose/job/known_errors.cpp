@@ -38,6 +38,10 @@ constexpr const char* kPeerAccess =
 constexpr const char* kLibraryMemory =
     "A library of CUDA needs memory beside PyTorch's allocator and found none: leave some hundred MiB free "
     "(torch.cuda.set_per_process_memory_fraction, a smaller batch).";
+constexpr const char* kHostMemory =
+    "See 'free -g', limits (ulimit -v, the cgroup's memory.max) and what each rank of this host holds; fewer "
+    "data-loader "
+    "workers, less pinned or offloaded memory.";
 constexpr const char* kGlooPeer =
     "That rank ended or failed first: find its log. If none did, a firewall between the hosts closes connections.";
 
@@ -251,6 +255,40 @@ constexpr std::array kRows = {
                "ssh-keyscan HOST >> ~/.ssh/known_hosts, or connect once by hand."},
     KnownError{"Permission denied (publickey", "", "host.ssh", 0.9, "ssh to a host fails: no key is accepted",
                "ssh-copy-id HOST; the launcher cannot type a password."},
+    KnownError{"std::bad_alloc", "", "memory.host", 0.8, "the host's memory is full, or a size is nonsense",
+               kHostMemory},
+    KnownError{"Unable to allocate", "array with shape", "memory.host", 0.9, "the host's memory is full", kHostMemory,
+               "Unable to allocate ", "\n"},
+    KnownError{"Errno 12] Cannot allocate memory", "", "memory.host", 0.85, "the host's memory is full", kHostMemory},
+    KnownError{
+        "OOMKilled", "", "host.oom_killed", 0.93, "Kubernetes killed a container for its memory",
+        "Raise resources.limits.memory of the pod, or hold less of the host's memory: fewer data-loader workers, "
+        "smaller prefetch. A larger /dev/shm (emptyDir, medium: Memory) counts towards that limit."},
+    KnownError{
+        "node running low on memory", "", "host.oom_killed", 0.9, "Ray killed a task because the host's memory ran out",
+        "Fewer workers on that host, fewer objects in its store; RAY_memory_usage_threshold only moves the limit."},
+    KnownError{
+        "RESOURCE_EXHAUSTED: Out of memory", "", "memory.full", 0.85, "a device is out of memory",
+        "A smaller batch, recompute, or more devices; XLA_PYTHON_CLIENT_MEM_FRACTION where others share the card.",
+        "trying to allocate ", "."},
+    KnownError{"Fatal Python error: ", "", "rank.crashed", 0.85, "a Python process crashed in native code",
+               "The stack below it says where; an extension that was built for another PyTorch is a frequent cause.",
+               "Fatal Python error: ", "\n"},
+    KnownError{"Segmentation fault (core dumped)", "", "rank.crashed", 0.8, "a process crashed: SIGSEGV",
+               "gdb PROGRAM core, then bt; or run it under 'trireme run', which keeps the stack."},
+    KnownError{"Bus error (core dumped)", "", "rank.crashed", 0.85, "a process crashed: SIGBUS",
+               "Often a full /dev/shm (df -h /dev/shm) or a mapped file that was cut short."},
+    KnownError{"Illegal instruction", "core dumped", "rank.crashed", 0.85, "a process crashed: SIGILL",
+               "The program was built for another CPU (-march=native on a newer one). Build it on, or for, this one."},
+    KnownError{"cannot open shared object file", "ImportError", "program.library_missing", 0.93,
+               "a Python module cannot be loaded: a shared library is missing",
+               "Of CUDA mostly, of another version than is installed: pip list | grep -i nvidia; ldd of that module.",
+               "ImportError: ", ":"},
+    KnownError{
+        "undefined symbol: ", "", "program.symbol_missing", 0.93, "a module was built for another version of a library",
+        "An extension built for another PyTorch (c10, at, torch in the name), or two versions of a library of CUDA: "
+        "build it again for the one that is installed.",
+        "undefined symbol: ", " \n"},
     // ---- values
     KnownError{
         "returned nan values in its", "", "values.nan", 0.9, "a gradient became NaN",
