@@ -121,10 +121,12 @@ std::string describe(const PlanInputs& inputs) {
     hosts = i > 0 ? std::move(hosts) + " and " : std::string();
     hosts += str(kind.hosts, " x ", kind.devices_per_host, " x ", kind.device, " (kind ", i + 1, ")");
   }
-  return str(inputs.model.name, " (", count_text(static_cast<double>(total_parameters(inputs.model))), " parameters, ",
-             inputs.model.num_layers(), " layers) on ", hosts, ", global batch ", inputs.training.global_batch, " x ",
-             inputs.training.sequence, " tokens, ", inputs.training.precision, ", software ",
-             inputs.machine.software.name);
+  const bool layers = inputs.model.is_transformer();
+  return str(inputs.model.name, " (", count_text(static_cast<double>(total_parameters(inputs.model))), " parameters",
+             layers ? str(", ", inputs.model.num_layers(), " layers") : std::string(), ") on ", hosts,
+             ", global batch ", inputs.training.global_batch,
+             inputs.training.sequence > 0 ? str(" x ", inputs.training.sequence, " tokens") : std::string(), ", ",
+             inputs.training.precision, ", software ", inputs.machine.software.name);
 }
 
 }  // namespace trireme::cli

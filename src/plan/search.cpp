@@ -273,7 +273,8 @@ const char* text_of(Rejected reason) {
     case Rejected::kSchedule:
       return "zero bubble with fewer than pp micro-steps (zb2p, zbv: 2 pp - 1), or with recomputed layers";
     case Rejected::kOperators:
-      return "a network described by operators is split by data only";
+      return "a network described by operators is split by data only, without buckets, compression, shard ranks or "
+             "offload";
     case Rejected::kAcrossHosts:
       return "tensor parallel beyond one link domain";
     case Rejected::kConstraint:

@@ -53,7 +53,7 @@ enum class Rejected {
   kInterleaving,  ///< micro-steps no multiple of pp
   kChunks,        ///< layers no multiple of pp x virtual stages
   kSchedule,      ///< too few micro-steps for zero bubble, or recomputation with it
-  kOperators,     ///< a network by operators with more than data parallelism
+  kOperators,     ///< a network by operators with more than data parallelism and ZeRO
   kAcrossHosts,   ///< tensor parallel beyond one link domain
   kConstraint,    ///< fixed or limited by the user
   kNotRunnable,

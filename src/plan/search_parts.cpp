@@ -121,6 +121,11 @@ ChoiceFault fault_of(const Choice& choice, const ModelNumbers& model, const Mach
                                choice.offload_activations || choice.recompute != Recompute::kNone)) {
     return {.reason = Rejected::kNotRunnable};
   }
+  // Gradients of a network by operators are reduced as a whole, and nothing of it goes to the host.
+  if (!model.operators.empty() && (choice.compression < 1 || choice.bucket_bytes > 0 || choice.shard_ranks > 0 ||
+                                   choice.offload_optimizer || choice.offload_activations)) {
+    return {.reason = Rejected::kOperators};
+  }
   // Sharding what only one rank has, and a schedule where there is no pipeline, are other names of other plans.
   const int64_t first_bucket = constraints.bucket_bytes.empty() ? 0 : constraints.bucket_bytes.front();
   if (replicas == 1 && (choice.zero_stage > 0 || choice.compression < 1 || choice.bucket_bytes != first_bucket))

@@ -1,4 +1,4 @@
-"""Oracle: the program. What docs/ shows of 'trireme plan' is what it says, times that it took itself left aside.
+"""Oracle: the program. What docs/ shows of 'trireme plan' and 'trireme simulate' is what it says, times that it took itself left aside.
 
 Usage: plan_documents_test.py TRIREME SOURCE [--write]     (--write puts what the program says into the pages)"""
 import pathlib
@@ -7,8 +7,8 @@ import subprocess
 import sys
 
 TRIREME, SOURCE = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2]).resolve()
-PAGES = {"howto/which_plan.md": 1, "howto/does_it_fit.md": 2, "planner_costs.md": 1}
-BLOCK = re.compile(r"(?<=\n)```\n\$ trireme (plan [^\n]+)\n(.*?)```\n", re.S)
+PAGES = {"howto/which_plan.md": 1, "howto/does_it_fit.md": 2, "planner_costs.md": 1, "cli.md": 2}
+BLOCK = re.compile(r"(?<=\n)```\n\$ trireme ((?:plan|simulate) [^\n]+)\n(.*?)```\n", re.S)
 
 
 def said_by(command):

@@ -58,6 +58,14 @@ class SearchTest(unittest.TestCase):
         self.assertEqual((row["plan"]["dp"], row["plan"]["pp"]), (16, 1))
         self.assertAlmostEqual(2048 / row["step_s"], row["tokens_per_s"], delta=1e-3)
 
+    def test_axes_that_networks_by_operators_lack_are_refused(self):
+        done = run("--model", "resnet50", "--cluster", "2x8xA100-80", "--global-batch", 2048, "--bucket-mb", 25)
+        self.assertRegex(done.stdout, r"\n +[1-9]\d*  a network described by operators is split by data only, without buckets, compression, shard ranks or offload")
+        self.assertNotIn("buckets 25", done.stdout)
+        self.assertIn("global batch 2048, bf16", done.stdout)
+        done = run("--model", "resnet50", "--cluster", "2x8xA100-80", "--global-batch", 2048, "--compress", 0.5, "--json")
+        self.assertEqual(json.loads(done.stdout)["plans"][0]["plan"]["compression"], 1)
+
     def test_schedules_and_named_axes(self):
         for row in self.answer("--pp", 4, "--schedule", "zb1p", "--even-stages")["plans"]:
             self.assertEqual((row["plan"]["schedule"], row["plan"]["stage_layers"]), ("zb1p", []))
