@@ -32,7 +32,7 @@ std::optional<int> rank_of_log(std::string_view file) {
 class JobLogReader final : public LineReader {
  public:
   explicit JobLogReader(Story& story)
-      : story_(story), rules_(all_rules()), words_(all_words(rules_)), last_words_(story), torchrun_(story) {}
+      : story_(story), rules_(all_rules()), words_(keyword_set()), last_words_(story), torchrun_(story) {}
 
   [[nodiscard]] const char* kind() const override { return "job log"; }
 
@@ -95,9 +95,15 @@ class JobLogReader final : public LineReader {
     return words;
   }
 
+  /// The same for all readers, and some milliseconds of work.
+  static const KeywordSet& keyword_set() {
+    static const KeywordSet words(all_words(all_rules()));
+    return words;
+  }
+
   Story& story_;
   std::vector<LogRule> rules_;
-  KeywordSet words_;
+  const KeywordSet& words_;
   LastWordsReader last_words_;
   TorchrunReport torchrun_;
   std::string file_;
