@@ -172,6 +172,7 @@ class NcclNetworkReader : public LineReader {
     if (!list || has(name, " ") || name.size() > kLongestName) return;
     const NcclDevices devices = parse_nccl_devices(str_view(text, *list));
     one.devices.assign(devices.devices.begin(), devices.devices.end());
+    std::erase(one.devices, std::string{});  // of a line that is cut behind its number
     one.infiniband = devices.infiniband;
     one.roce = devices.roce;
     one.transport = !devices.infiniband && devices.roce ? "RoCE" : devices.roce ? "IB+RoCE" : std::string(name);
@@ -224,13 +225,15 @@ class NcclNetworkReader : public LineReader {
       if (where.no_device && !only_sockets && !where.ib_found && is_ib_interface(where.bootstrap_interface))
         no_verbs(report, name, where);
       if (!only_sockets) continue;
-      if (is_ib_interface(*where.interfaces.begin()) && where.no_device) no_verbs(report, name, where);
+      const bool on_ib = !where.interfaces.empty() && is_ib_interface(*where.interfaces.begin());
+      if (on_ib && where.no_device) no_verbs(report, name, where);
       Finding finding;
       finding.code = "nccl.socket";
       finding.host = name;
       finding.severity = Severity::kWarning;
       finding.confidence = where.no_device ? 0.9 : 0.8;
-      finding.cause = str("NCCL talks over TCP sockets (", join(where.interfaces), "), not over InfiniBand or RoCE",
+      const std::string on = where.interfaces.empty() ? std::string{} : str(" (", join(where.interfaces), ")");
+      finding.cause = str("NCCL talks over TCP sockets", on, ", not over InfiniBand or RoCE",
                           where.no_device ? ": it found no InfiniBand device" : "");
       finding.advice =
           "Slow if this host has InfiniBand or RoCE (370 ms against 50 ms for an all-reduce of 1 GB was reported). The "

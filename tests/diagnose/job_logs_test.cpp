@@ -263,6 +263,13 @@ TEST(JobLogs, Slurm) {
                "rank.failed", {0}, {"exit code 9"});
 }
 
+TEST(JobLogs, TasksOfADamagedLineAreBounded) {
+  const Report report = diagnosed({{"slurm.out",
+                                    "srun: error: n1: tasks 2147483647,0-2147483647: Exited with exit code 1\n"
+                                    "srun: error: n[0-4294967295]: task 5: Killed\n"}});
+  for (const Finding& finding : report.findings) EXPECT_LE(finding.ranks.size(), size_t{1} << 17);
+}
+
 TEST(JobLogs, MpirunAndPrefixes) {
   expect_first(diagnosed({{"m.out",
                            "mpirun noticed that process rank 1 with PID 4121 on node node-01 exited on signal 11 "

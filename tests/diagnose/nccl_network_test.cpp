@@ -1,5 +1,6 @@
 #include <gmock/gmock.h>
 
+#include "base/str.h"
 #include "diagnose/from_samples.h"
 #include "diagnose/nccl_log.h"
 
@@ -86,6 +87,15 @@ TEST(NcclNetwork, KnowsInterfacesThatOthersCannotReach) {
 }
 
 // Oracle: by hand.
+// Found by fuzzing: a line that was cut behind the network's name, beside one without a device.
+TEST(NcclNetwork, ALineThatNamesNoInterface) {
+  for (const char* cut : {"b:20:21 [0] NCCL INFO NET/Socket : Using [0]", "b:20:21 [0] NCCL INFO NET/Socket : Using",
+                          "b:20:21 [0] NCCL INFO NET/Socket :id  23654 on x [0000:07:00] y"}) {
+    const Report report = report_of(str("b:20:21 [0] NCCL INFO NET/IB : No device found.\n", cut, "\n"));
+    for (const Finding& finding : report.findings) EXPECT_THAT(finding.cause, testing::Not(HasSubstr("()")));
+  }
+}
+
 TEST(NcclNetwork, OtherProvidersAndVersions) {
   const Report report = report_of(
       "NCCL version 2.18.1+cuda12.1\n"

@@ -32,7 +32,7 @@ std::vector<int> tasks_of(std::string_view list) {
     const size_t dash = part.find('-');
     const int last =
         dash == std::string_view::npos ? *first : leading_number<int>(part.substr(dash + 1)).value_or(*first);
-    for (int rank = *first; rank <= last && ranks.size() < kMost; ++rank) ranks.push_back(rank);
+    for (int64_t rank = *first; rank <= last && ranks.size() < kMost; ++rank) ranks.push_back(static_cast<int>(rank));
     list.remove_prefix(std::min(list.size(), part.size() + 1));
   }
   return ranks;
