@@ -60,6 +60,16 @@ const TraceSnapshot* trace_of(const std::vector<TraceSnapshot>& traces, int rank
   return found != traces.end() ? &*found : nullptr;
 }
 
+/// The kernel stamps files with the time of its last tick.
+bool was_written_since(const std::string& path, const timespec& time) {
+  constexpr double kTick_s = 0.05;
+  struct stat info{};
+  const auto seconds = [](const timespec& one) {
+    return static_cast<double>(one.tv_sec) + static_cast<double>(one.tv_nsec) * 1e-9;
+  };
+  return stat(path.c_str(), &info) == 0 && seconds(info.st_ctim) + kTick_s >= seconds(time);
+}
+
 /// A message is counted by each of its ends, a collective by all alike.
 std::pair<std::string, uint64_t> name_of(const std::string& group, const std::string& what, int rank, uint64_t call) {
   const bool message = what.starts_with("send") || what.starts_with("recv");
@@ -167,11 +177,7 @@ std::vector<TraceSnapshot> HangWatch::read_traces(bool only_pending) {
   std::vector<TraceSnapshot> traces;
   for (int rank = 0; rank < options_.num_ranks; ++rank) {
     const std::string path = trace_path(rank);
-    struct stat info{};
-    if (stat(path.c_str(), &info) != 0) continue;
-    // The kernel stamps files with the time of its last tick.
-    const double changed = static_cast<double>(info.st_ctim.tv_sec) + static_cast<double>(info.st_ctim.tv_nsec) * 1e-9;
-    if (changed + 0.05 < static_cast<double>(started_.tv_sec) + static_cast<double>(started_.tv_nsec) * 1e-9) continue;
+    if (!was_written_since(path, started_)) continue;
     Result<TraceSnapshot> trace = only_pending ? pending_calls_.read(path) : profile::read_collective_trace(path);
     if (trace.ok() && trace.value().rank == rank) traces.push_back(std::move(trace.value()));
   }
@@ -193,6 +199,7 @@ pid_t HangWatch::process_of(int rank, const std::vector<TraceSnapshot>& traces) 
 
 void HangWatch::look() {
   const uint64_t now = now_ns();
+  look_began_ = now_on_the_wall();
   const auto most = static_cast<uint64_t>(std::chrono::nanoseconds(period() * 2).count());
   // A machine that stood still, or was too busy to let us look, is no rank's fault.
   watched_ns_ += std::min(now - last_look_ns_, most);
@@ -290,6 +297,7 @@ void HangWatch::look_for_slow_ranks() {
 HangInputs HangWatch::gather_inputs() {
   HangInputs inputs;
   inputs.traces = read_traces(false);
+  inputs.num_ranks = options_.num_ranks;
   inputs.now_ns = now_ns();
   inputs.limit_ns = static_cast<uint64_t>(std::chrono::nanoseconds(options_.limit).count()) * 9 / 10;
   for (int rank = 0; rank < options_.num_ranks; ++rank) {
@@ -405,6 +413,10 @@ void HangWatch::write_report(int rank, const ProcessLook& look) {
   std::error_code ignored;
   std::filesystem::create_directories(options_.run_dir + "/reports", ignored);
   const std::string path = str(options_.run_dir, "/reports/rank", rank, ".txt");
+  // A rank that a fatal signal ends writes its own, which says more than a look at it while it goes down.
+  const bool with_stacks = std::any_of(look.threads.begin(), look.threads.end(),
+                                       [](const ThreadLook& thread) { return !thread.frames.empty(); });
+  if (was_written_since(path, with_stacks ? look_began_ : started_)) return;
   const std::string temporary = path + ".new";
   std::ofstream file(temporary);
   file << "rank " << rank << " pid " << look.pid << " on " << host_name() << "\n";
@@ -422,12 +434,14 @@ void HangWatch::write_report(int rank, const ProcessLook& look) {
 }
 
 void HangWatch::explain_failure(int culprit) {
+  look_began_ = now_on_the_wall();
   std::vector<TraceSnapshot> traces = read_traces(false);
   if (const auto divergence = profile::find_divergence(traces)) {
     post(WatchReport::Kind::kExplanation, str("[launch] Why: ", divergence->words(), "\n"));
   } else {
     // A call that failed is one that somebody did not come to.
     HangInputs inputs;
+    inputs.num_ranks = options_.num_ranks;
     inputs.now_ns = now_ns();
     for (TraceSnapshot& trace : traces) {
       for (profile::TraceRecord& record : trace.records) {
@@ -465,7 +479,7 @@ void HangWatch::explain_failure(int culprit) {
     };
     // It may also end while it is looked at; what it wrote itself is the better report.
     if (look.gone() || (!look.problem.empty() && has_ended())) {
-      if (access(path.c_str(), F_OK) == 0) continue;
+      if (was_written_since(path, started_)) continue;
       look.threads.clear();
       look.memory = state.memory;
       look.problem = "it had ended; the memory is that of the last look before";

@@ -120,6 +120,7 @@ class HangWatch {
   SlowWatch slow_watch_;
   int num_looks_ = 0;
   std::map<int, ProcessLook> looks_;  ///< of this look
+  timespec look_began_{};             ///< wall clock
   uint64_t watched_ns_ = 0;           ///< time that the watch itself has seen pass
   uint64_t last_look_ns_ = 0;
   std::map<std::pair<int, uint64_t>, uint64_t>

@@ -71,19 +71,19 @@ class Analysis {
 
   /// Those who have to take part in this call of `rank` and have not come to it, or came and cannot go on.
   [[nodiscard]] std::vector<int> missing_in(int rank, const LaneKey& key, uint64_t call) const {
-    std::vector<int> others = key.group.ranks;
-    if (key.is_message()) others = {key.receiving ? key.sender : key.receiver};
-    std::sort(others.begin(), others.end());
+    const std::vector<int> peer = {key.receiving ? key.sender : key.receiver};
+    const LaneKey their_key = counterpart(key);
     std::vector<int> missing;
-    for (const int other : others) {
-      if (other == rank) continue;
-      const Lane* lane = lane_of(other, counterpart(key));
+    for (const int other : key.is_message() ? peer : key.group.ranks) {
+      if (other == rank || other >= inputs_.num_ranks) continue;
+      const Lane* lane = lane_of(other, their_key);
       const TraceRecord* theirs = lane != nullptr ? find_call(*lane, call) : nullptr;
       const bool has_come = lane != nullptr && last_entered(*lane) >= call;
       const bool is_stuck_in_it =
           theirs != nullptr && is_in(*theirs, CallState::kStarted) && inputs_.cannot_go.contains(other);
       if (!has_come || is_stuck_in_it) missing.push_back(other);
     }
+    std::sort(missing.begin(), missing.end());
     return missing;
   }
 
@@ -120,9 +120,10 @@ class Analysis {
 
   void find_last_common(const LaneKey& key, StalledCall& call) const {
     std::optional<uint64_t> common;
-    const std::vector<int> ends = key.is_message() ? std::vector<int>{key.sender, key.receiver} : key.group.ranks;
-    for (const int rank : ends) {
-      LaneKey own = key;
+    const std::vector<int> ends = {key.sender, key.receiver};
+    LaneKey own = key;
+    for (const int rank : key.is_message() ? ends : key.group.ranks) {
+      if (rank >= inputs_.num_ranks) continue;
       if (key.is_message()) own.receiving = rank == key.receiver;
       const Lane* lane = lane_of(rank, own);
       const uint64_t finished = lane != nullptr ? last_finished(*lane) : 0;

@@ -43,8 +43,9 @@ struct HangFinding {
 struct HangInputs {
   /// One for each rank whose trace is there.
   std::vector<TraceSnapshot> traces;
-  uint64_t now_ns = 0;    ///< CLOCK_MONOTONIC
-  uint64_t limit_ns = 0;  ///< a call that runs longer counts
+  uint64_t now_ns = 0;        ///< CLOCK_MONOTONIC
+  uint64_t limit_ns = 0;      ///< a call that runs longer counts
+  int num_ranks = INT32_MAX;  ///< of the job: higher ones stand in a damaged table only
   std::set<int>
       cannot_go;  ///< ranks that are known to be at fault themselves whatever call they are in: stopped, dead, or not waiting
 };

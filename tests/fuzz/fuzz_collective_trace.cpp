@@ -94,6 +94,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   profile::HangInputs inputs;
   inputs.traces = traces;
+  inputs.num_ranks = 3;
   inputs.now_ns = uint64_t{1} << 50;
   (void)profile::find_hang(inputs);
   if (const auto divergence = profile::find_divergence(traces)) (void)divergence->words();

@@ -365,7 +365,8 @@ TEST_F(FaultInjection, ARankThatIsStoppedAfterItsLastCallIsNamed) {
     const std::string pid = job.err().substr(job.err().find("kill -CONT ") + 11);
     EXPECT_THAT(job.err(), HasSubstr(str("[launch]   rank ", culprit, " (pid ")));
     const Finished diagnosed = run_program({trireme_binary(), "diagnose", run_dir()}, options());
-    EXPECT_THAT(diagnosed.out, HasSubstr("while all others have ended")) << diagnosed.err;
+    EXPECT_THAT(diagnosed.out, HasSubstr(str("rank ", culprit, " is stopped (SIGSTOP"))) << diagnosed.err;
+    EXPECT_THAT(diagnosed.out, HasSubstr("the end of the job")) << diagnosed.err;
     ::kill(std::stoi(pid), SIGCONT);
     EXPECT_EQ(job.wait(), 0) << job.err();
   }

@@ -265,6 +265,22 @@ TEST(HangAnalysis, SeveralThatCannotGoOnAreAllLate) {
   EXPECT_THAT(ranks_of(found.culprits), ElementsAre(1, 3));
 }
 
+// A damaged table may list a hundred thousand ranks: those that the job does not have are nobody's concern, and cost little. (A million took minutes.)
+TEST(HangAnalysis, RanksBeyondTheJobAreNotWaitedFor) {
+  std::vector<TraceSnapshot> traces;
+  for (int rank = 0; rank < 2; ++rank) {
+    Writer writer(rank, 100'000);
+    for (int call = 0; call < 20; ++call) writer.all_reduce(5, CallState::kStarted);
+    traces.push_back(writer);
+  }
+  HangInputs given = inputs(std::move(traces));
+  given.num_ranks = 3;
+  const HangFinding found = find_hang(given);
+  ASSERT_EQ(found.calls.size(), 20U);
+  EXPECT_THAT(found.calls[0].late, ElementsAre(2));
+  EXPECT_THAT(ranks_of(found.culprits), ElementsAre(2));
+}
+
 TEST(GroupMeeting, IsACallUnderWayWhileItLives) {
   const auto trace = open_collective_trace({.rank = 1, .capacity = 8});
   const uint16_t group = trace->register_group("dp", {1, 3});

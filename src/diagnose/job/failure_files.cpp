@@ -93,6 +93,7 @@ void add_hang(const Value& told, const std::string& file, Story& story) {
   hang.where = str("group '", text(told, "group", 100), "'",
                    call == 0 ? std::string(", which is being made") : str(" call ", call, ", ", text(told, "what")),
                    step > 0 ? str(", step ", step) : "");
+  if (text(told, "what") == "the end") hang.where = "the end of the job";
   hang.waiting = ranks_of(told, "waiting");
   hang.late = ranks_of(told, "late");
   hang.circle = ranks_of(told, "circle");
