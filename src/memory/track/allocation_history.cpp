@@ -35,12 +35,6 @@ AllocationHistory::AllocationHistory(size_t max_entries, bool stacks)
   ring_.reserve(max_entries_);
 }
 
-size_t AllocationHistory::HashStack::operator()(const Stack& stack) const noexcept {
-  uint64_t hash = 0x9e3779b97f4a7c15;
-  for (const void* frame : stack) hash = (hash ^ reinterpret_cast<uintptr_t>(frame)) * 0xff51afd7ed558ccd;
-  return hash ^ (hash >> 32);
-}
-
 // With the mutex held.
 void AllocationHistory::add(const HistoryEvent& event) {
   if (ring_.size() < max_entries_) {

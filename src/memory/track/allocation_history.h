@@ -8,6 +8,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "memory/track/call_site.h"
+
 namespace trireme::memory {
 
 struct HistoryEvent {
@@ -23,9 +25,9 @@ static_assert(sizeof(HistoryEvent) == 40);
 
 /// A copy, for writing while the program goes on.
 struct HistoryCopy {
-  std::vector<HistoryEvent> events;        ///< oldest first
-  std::vector<HistoryEvent> alive;         ///< by address
-  std::vector<std::vector<void*>> stacks;  ///< return addresses, innermost first; 0 is empty
+  std::vector<HistoryEvent> events;  ///< oldest first
+  std::vector<HistoryEvent> alive;   ///< by address
+  std::vector<Stack> stacks;         ///< 0 is empty; events beyond kMostStacks different ones have none
   uint64_t recorded = 0;
   [[nodiscard]] uint64_t dropped() const { return recorded - events.size(); }
 };
@@ -43,12 +45,7 @@ class AllocationHistory {
   [[nodiscard]] HistoryCopy copy() const;
 
  private:
-  using Stack = std::vector<void*>;
-  struct HashStack {
-    size_t operator()(const Stack& stack) const noexcept;
-  };
   static constexpr size_t kMostDepth = 40;
-  static constexpr size_t kMostStacks = 200'000;  // later ones are told without a stack
 
   void add(const HistoryEvent& event);
 

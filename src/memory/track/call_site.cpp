@@ -55,6 +55,12 @@ std::string Frame::text() const {
   return out.str();
 }
 
+size_t HashStack::operator()(const Stack& stack) const noexcept {
+  uint64_t hash = 0x9e3779b97f4a7c15;
+  for (const void* frame : stack) hash = (hash ^ reinterpret_cast<uintptr_t>(frame)) * 0xff51afd7ed558ccd;
+  return hash ^ (hash >> 32);
+}
+
 [[gnu::noinline]] size_t capture_stack(std::span<void*> out) noexcept {
   std::array<void*, kMostFrames> all;
   const std::span<void*> found(all.data(),

@@ -17,6 +17,14 @@ struct Frame {
   [[nodiscard]] std::string text() const;
 };
 
+/// Return addresses, innermost first.
+using Stack = std::vector<void*>;
+struct HashStack {
+  size_t operator()(const Stack& stack) const noexcept;
+};
+/// So many different ones are kept; a program that makes its code as it runs could go on for ever.
+inline constexpr size_t kMostStacks = 200'000;
+
 /// Return addresses of the calling thread, innermost first, from the caller's own on. Returns how many were written.
 /// Cost: about a microsecond a frame.
 [[nodiscard]] size_t capture_stack(std::span<void*> out) noexcept;

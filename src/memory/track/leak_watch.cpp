@@ -51,12 +51,6 @@ LeakWatch::LeakWatch(const LeakWatchOptions& options)
   (void)capture_stack(warm_up);  // the first stack of a process loads the unwinder, which allocates
 }
 
-size_t LeakWatch::HashStack::operator()(const Stack& stack) const noexcept {
-  uint64_t hash = 0x9e3779b97f4a7c15;
-  for (const void* frame : stack) hash = (hash ^ reinterpret_cast<uintptr_t>(frame)) * 0xff51afd7ed558ccd;
-  return hash ^ (hash >> 32);
-}
-
 size_t LeakWatch::slot_of(const void* block) noexcept {
   return (reinterpret_cast<uintptr_t>(block) * 0x9e3779b97f4a7c15) >> 50;
 }
@@ -115,7 +109,7 @@ uint32_t LeakWatch::line_of(const Stack& stack) {
     line.through = user > 0 ? stack[user - 1] : nullptr;
     lines_.push_back(std::move(line));
   }
-  stacks_.emplace(stack, it->second);
+  if (stacks_.size() < kMostStacks) stacks_.emplace(stack, it->second);
   return it->second;
 }
 

@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "memory/track/call_site.h"
 #include "trireme/memory/leak_watch.h"
 
 namespace trireme::memory {
@@ -37,7 +38,6 @@ class LeakWatch {
  private:
   static constexpr size_t kMostDepth = 40;
   static constexpr size_t kFilterSlots = 1 << 14;
-  using Stack = std::vector<void*>;
 
   struct Sample {
     double bytes;  // it stands for
@@ -59,10 +59,6 @@ class LeakWatch {
     std::deque<int64_t> late_deaths;  // the last steps in which a sample died that had outlived a step
     double told_bytes = 0;
   };
-  struct HashStack {
-    size_t operator()(const Stack& stack) const noexcept;
-  };
-
   void add_sample(const void* block, double bytes, bool in_graph);
   uint32_t line_of(const Stack& stack);
   [[nodiscard]] bool grows(const Line& line, Growth& growth) const;
