@@ -61,6 +61,7 @@ bool decode_groups(std::span<const char> table, uint32_t num_groups, TraceSnapsh
     for (uint32_t r = 0; r < entry.num_runs; ++r) {
       layout::RankRun run{};
       if (!take(&run, sizeof(run)) || run.count > layout::kMaxGroupRanks) return false;
+      if (run.stride == 0 && run.count > 1) return false;  // one rank many times
       total += run.count;
       const int64_t last = int64_t{run.first} + int64_t{run.stride} * (int64_t{run.count} - 1);
       // The second limit bounds what a damaged table can make us allocate.

@@ -235,6 +235,18 @@ TEST(CallTrails, ADumpWithoutARankInItsNameSaysSo) {
   EXPECT_THAT(report.files[0].note, testing::HasSubstr("does not end with its rank"));
 }
 
+// A list of members that names one rank 300,000 times: looking for its calls anew each time took hours.
+TEST(CallTrails, ARankThatIsNamedAgainAndAgainCountsOnce) {
+  std::string ranks = "0";
+  for (int i = 0; i < 300'000; ++i) ranks += ", 1";
+  std::string text = dump(2, healthy(3));
+  const size_t at = text.find("[0, 1]");
+  ASSERT_NE(at, std::string::npos) << text.substr(0, 300);
+  text.replace(at + 1, 4, ranks);
+  const Report report = diagnosed({{"nccl_trace_rank_0", text}, {"nccl_trace_rank_1", text}});
+  EXPECT_FALSE(report.has_errors()) << text_of(report).substr(0, 1000);
+}
+
 // Half of many ranks wait for the other half; what was cubic in their number took minutes.
 TEST(CallTrails, ThousandsOfRanksThatWaitAreComparedInASecond) {
   constexpr int kRanks = 3000;

@@ -1,5 +1,6 @@
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 
 #include "base/str.h"
@@ -96,7 +97,10 @@ std::vector<GroupRows> group_rows(const TrailBook& book, const CompareOptions& o
         for (int rank = 0; rank < *options.world_size; ++rank) group.members.push_back(rank);
       }
     }
+    // A damaged list may name a rank a million times.
+    std::set<int> seen;
     for (const int rank : group.members) {
+      if (!seen.insert(rank).second) continue;
       const auto trail = book.trails.find(rank);
       if (trail == book.trails.end()) {
         group.no_dump.push_back(rank);
