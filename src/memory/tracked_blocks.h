@@ -1,7 +1,9 @@
-// The blocks that the one MemoryTracker of the process counts, fed by the CPU allocator.
+// The blocks that the one MemoryTracker of the process counts, fed by the CPU allocator, and what they are for: told by the inputs of LibTorch's
+// operators before their kernels run.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/record_function.h>
 
 #include <cstdint>
 #include <map>
@@ -55,5 +57,9 @@ struct Tracked {
 [[nodiscard]] Tracked& tracked();
 
 void add_communication(TrackedBlocks& blocks, const void* begin, size_t bytes);
+
+/// Operators on all threads are looked at, by the labels of tracked().blocks, until at::removeCallback(). The rule stands in
+/// trireme/memory/tracker.h.
+[[nodiscard]] at::CallbackHandle watch_operators();
 
 }  // namespace trireme::memory
