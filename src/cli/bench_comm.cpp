@@ -3,9 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <functional>
-#include <iterator>
 #include <limits>
-#include <string_view>
 
 #include "base/str.h"
 #include "cli/bench.h"
@@ -131,13 +129,6 @@ constexpr Entry kEntries[] = {{"all_reduce", make_all_reduce},         {"all_gat
                               {"reduce_scatter", make_reduce_scatter}, {"all_to_all", make_all_to_all},
                               {"broadcast", make_broadcast},           {"memcpy", make_memcpy}};
 
-/// Tables list operation by operation, in the order of kEntries.
-size_t place(std::string_view op) {
-  size_t at = 0;
-  while (at < std::size(kEntries) && op != kEntries[at].name) ++at;
-  return at;
-}
-
 int default_repetitions(int64_t bytes) {
   if (bytes <= 65536) return 200;
   return bytes <= (int64_t{1} << 20) ? 40 : 15;
@@ -210,9 +201,14 @@ std::vector<CommRow> bench_comm(const CommOptions& options) {
       if (world.rank() == 0) rows.push_back(std::move(row));
     }
   }
-  std::stable_sort(rows.begin(), rows.end(),
-                   [](const CommRow& a, const CommRow& b) { return place(a.op) < place(b.op); });
-  return rows;
+  // Told operation by operation.
+  std::vector<CommRow> ordered;
+  for (const Entry& entry : kEntries) {
+    for (const CommRow& row : rows) {
+      if (row.op == entry.name) ordered.push_back(row);
+    }
+  }
+  return ordered;
 }
 
 int hello() {
