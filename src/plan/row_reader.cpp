@@ -8,11 +8,10 @@
 #include <utility>
 
 #include "base/str.h"
-#include "plan/numbers.h"
+#include "plan/assume_what_fits.h"
 #include "trireme/base/error.h"
 
 namespace trireme::plan {
-
 namespace {
 
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
@@ -230,66 +229,6 @@ double reference_seconds(const Row& row) {
   return 0;
 }
 
-/// What a row does not print of memory saving is taken as the least that fits: the run is known to have run.
-void assume_what_fits(Case& row, const Catalog& catalog, bool zero_open, bool recompute_open, bool share_open) {
-  if (!row.model.is_transformer() || (!zero_open && !recompute_open && !share_open)) return;
-  const MachineCatalog& m = catalog.machines;
-  const MachineNumbers hw =
-      numbers_of(m.devices[row.device], m.clusters[std::max(0, row.cluster)], m.software[std::max(0, row.software)],
-                 row.training, static_cast<int>(row.gpus_per_host));
-  const ModelNumbers model = numbers_of(row.model);
-  const TrainingNumbers training = numbers_of(row.training);
-  struct Way {
-    Recompute recompute;
-    double share;
-    bool offload = false;
-  };
-  constexpr BytesPerSecond kFastHostLink{
-      100e9};  // faster than any PCI Express: activations go to the host and back behind the products
-  std::vector<Way> ways = {{row.plan.recompute, 1}};
-  if (recompute_open) {
-    ways = {{Recompute::kNone, 1}, {Recompute::kSelective, 1}};
-    for (int eighths = 1; eighths <= 8 && hw.host_link > kFastHostLink; ++eighths)
-      ways.push_back({Recompute::kNone, eighths / 8.0, true});
-  }
-  if (recompute_open || share_open) {
-    for (int eighths = 1; recompute_open && eighths <= 8; ++eighths)
-      ways.push_back({Recompute::kSelectiveOperators, eighths / 8.0});
-    for (int eighths = 1; eighths <= 8; ++eighths) ways.push_back({Recompute::kFull, eighths / 8.0});
-  }
-  const int first = row.plan.zero_stage, last = !zero_open || row.plan.dp * row.plan.cp <= 1 ? first
-                                                : row.plan.pp > 1                            ? std::max(first, 1)
-                                                                                             : 3;
-  const Plan printed = row.plan;
-  for (const Way& way : ways) {
-    for (int zero = first; zero <= last; ++zero) {
-      row.plan.recompute = way.recompute;
-      row.plan.recompute_share = way.share;
-      row.plan.offload_activations = way.offload;
-      row.plan.zero_stage = zero;
-      if (peak_memory(model, hw, training, row.plan).parts.total() > hw.memory_bytes) continue;
-      if (zero_open) row.assumptions.push_back(str("ZeRO stage not given: ", zero));
-      if (way.offload) {
-        row.assumptions.push_back(
-            str("activations of ", way.share, " of the layers go to the host's memory, else it does not fit"));
-        return;
-      }
-      const char* name = way.recompute == Recompute::kNone                 ? "none"
-                         : way.recompute == Recompute::kSelective          ? "selective"
-                         : way.recompute == Recompute::kSelectiveOperators ? "of operators"
-                                                                           : "full";
-      if (recompute_open)
-        row.assumptions.push_back(
-            str("recomputation not given: ", name, " on ", way.share, " of the layers, the least that fits"));
-      else if (share_open && way.recompute == Recompute::kFull)
-        row.assumptions.push_back(
-            str("selective recomputation taken as full on ", way.share, " of the layers, else it does not fit"));
-      return;
-    }
-  }
-  row.plan = printed;
-}
-
 }  // namespace
 
 std::vector<Row> read_rows(const CsvFile& file) {
@@ -472,8 +411,9 @@ Result<Case> read_case(const Row& row, const Catalog& catalog) {
                                   plan.micro_batch, " x dp ", plan.dp));
   }
 
-  assume_what_fits(out, catalog, !given(row.zero_stage), recompute_of(row.recompute) == std::nullopt,
-                   row.recompute == "selective" && !software.selective_is_attention);
+  assume_what_fits(out, catalog,
+                   {!given(row.zero_stage), recompute_of(row.recompute) == std::nullopt,
+                    row.recompute == "selective" && !software.selective_is_attention});
 
   // What was measured.
   out.seconds = reference_seconds(row);

@@ -3,18 +3,22 @@
 //
 // The table is every fault x pattern of calls x 2, 3 and 4 ranks x each rank as the culprit, at seeded steps; a seeded tenth of it runs
 // everywhere else (support/soak.h). It prints the rows of bench/results/fault_injection.md.
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <random>
-#include <thread>
 
+#include "base/fd.h"
 #include "base/str.h"
 #include "launch/job_fixture.h"
 #include "profile/collective_trace.h"
+#include "support/patience.h"
 #include "support/soak.h"
 
 namespace trireme::testing {
@@ -34,6 +38,30 @@ double now_s() {
   clock_gettime(CLOCK_MONOTONIC, &now);
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
+
+/// What rank 0 of fault_rank tells of its steps.
+class Steps {
+ public:
+  explicit Steps(std::string path) : path_(std::move(path)) {
+    EXPECT_EQ(mkfifo(path_.c_str(), 0600), 0) << path_;
+    // Both ends, so that opening does not wait for the rank and its end is none of the FIFO's.
+    fifo_ = Fd(open(path_.c_str(), O_RDWR | O_CLOEXEC));
+  }
+  [[nodiscard]] const std::string& path() const { return path_; }
+  /// Returns when `count` more have been made, or false after the patience of tests.
+  [[nodiscard]] bool await(int count) {
+    const auto patience = static_cast<int>(std::chrono::milliseconds(test::kPatience).count());
+    for (char byte = 0; count > 0; --count) {
+      pollfd entry = {.fd = fifo_.get(), .events = POLLIN, .revents = 0};
+      if (poll(&entry, 1, patience) != 1 || read(fifo_.get(), &byte, 1) != 1) return false;
+    }
+    return true;
+  }
+
+ private:
+  std::string path_;
+  Fd fifo_;
+};
 
 /// How the launcher comes to name the culprit.
 enum class Told { kHang, kBusy, kCallsDiffer, kEnded };
@@ -374,11 +402,13 @@ TEST_F(FaultInjection, ARankThatIsStoppedAfterItsLastCallIsNamed) {
 
 // Its folder is read while it is written: calls under way, seen of each rank at another moment, are no fault.
 TEST_F(FaultInjection, TheFolderOfAHealthyJobThatRunsHasNoFault) {
+  Steps steps(run_dir() + ".steps");
+  Subprocess::Options with = options();
+  with.env["FAULT_RANK_STEPS"] = steps.path();
   Subprocess job(
       command({"--nproc-per-node", "3", kPatterns[0].program, kPatterns[0].name, "by_turns", "-1", "0", "300", "0.01"}),
-      options());
-  const double begun_s = now_s();
-  while (!std::filesystem::exists(run_dir() + "/trace/rank2.trace") && now_s() < begun_s + kLimit_s) usleep(1000);
+      with);
+  ASSERT_TRUE(steps.await(1)) << job.err();
   for (int i = 0; i < 12; ++i) {
     const Finished diagnosed = run_program({trireme_binary(), "diagnose", run_dir()}, options());
     EXPECT_EQ(diagnosed.exit_code, 0) << diagnosed.out;
@@ -409,18 +439,29 @@ TEST_F(FaultInjection, TwoStoppedRanksAreBothNamed) {
   EXPECT_EQ(last["culprits"][1]["rank"], 3);
 }
 
-// A launcher that was stopped itself has seen no time pass: nobody was late for it.
-TEST_F(FaultInjection, NobodyIsNamedWhenTheLauncherWasStopped) {
+// A launcher that was stopped itself has seen no time pass: who was late meanwhile is late only by what it has seen.
+TEST_F(FaultInjection, NobodyIsNamedForTimeInWhichTheLauncherWasStopped) {
+  using std::chrono::milliseconds;
+  // The launcher looks each second, and counts at most two for the time between two looks.
+  constexpr milliseconds kOneLook{1200};
+  constexpr milliseconds kLongerThanTheLimit{6500};
+  Steps steps(run_dir() + ".steps");
   Subprocess::Options with = options();
-  with.env["TRIREME_HANG_AFTER_S"] = "0.2";
+  with.env["TRIREME_HANG_AFTER_S"] = "6";
+  with.env["FAULT_RANK_STEPS"] = steps.path();
   Subprocess job(
-      command({"--nproc-per-node", "2", kPatterns[0].program, kPatterns[0].name, "slow", "1", "1", "40", "0.05", "40"}),
+      command({"--nproc-per-node", "2", kPatterns[0].program, kPatterns[0].name, "slow", "1", "1", "40", "0.02", "40"}),
       with);
-  const double begun_s = now_s();
-  while (!std::filesystem::exists(run_dir() + "/trace/rank1.trace") && now_s() < begun_s + kLimit_s) usleep(1000);
+  ASSERT_TRUE(steps.await(1)) << job.err();
+  const auto trace = profile::read_collective_trace(run_dir() + "/trace/rank1.trace");
+  ASSERT_TRUE(trace.ok()) << trace.reason();
+  ASSERT_EQ(::kill(trace.value().pid, SIGSTOP), 0);
+  EXPECT_FALSE(job.await_output("HANG", 1, kOneLook)) << job.err();
   job.kill(SIGSTOP);
-  std::this_thread::sleep_for(std::chrono::seconds(1));
+  EXPECT_FALSE(job.await_output("HANG", 1, kLongerThanTheLimit)) << job.err();
   job.kill(SIGCONT);
+  EXPECT_FALSE(job.await_output("HANG", 1, kOneLook)) << job.err();
+  ::kill(trace.value().pid, SIGCONT);
   EXPECT_EQ(job.wait(), 0) << job.err();
   EXPECT_THAT(job.err(), Not(HasSubstr("HANG")));
 }
