@@ -161,10 +161,7 @@ void gloo_size(const LogLine& line, Story& story) {
 }
 
 void store_timeout(const LogLine& line, Story& story) {
-  Finding finding;
-  finding.code = "rendezvous.no_answer";
-  finding.severity = Severity::kError;
-  finding.confidence = 0.8;
+  Finding finding = told_by(line, "rendezvous.no_answer", Severity::kError, 0.8);
   const auto where = between(line.text, "trying to connect to (", ")");
   finding.cause = where ? str("the store at ", excerpt(*where, 100), " did not answer")
                         : std::string("the rendezvous did not complete: not all came");
@@ -175,8 +172,6 @@ void store_timeout(const LogLine& line, Story& story) {
       "address of the host "
       "of rank 0 that the others reach, MASTER_PORT the same on all, and the number of nodes that of those that really "
       "start.";
-  if (line.rank) finding.ranks = {*line.rank};
-  add_evidence(finding, line.evidence());
   story.add(std::move(finding));
 }
 
@@ -201,17 +196,12 @@ void port_in_use(const LogLine& line, Story& story) {
 }
 
 void watchdog_stuck(const LogLine& line, Story& story) {
-  Finding finding;
-  finding.code = "c10d.watchdog_stuck";
-  finding.severity = Severity::kError;
-  finding.confidence = 0.7;
-  if (line.rank) finding.ranks = {*line.rank};
+  Finding finding = told_by(line, "c10d.watchdog_stuck", Severity::kError, 0.7);
   finding.cause = "the NCCL watchdog itself got stuck: a CUDA or NCCL call hangs in that process";
   finding.advice =
       "Usually another thread holds the GIL inside a CUDA call, the driver or file system stalls, or an NCCL abort "
       "hangs. Take stacks (py-spy "
       "dump --native), look at the kernel log for Xid; TORCH_NCCL_HEARTBEAT_TIMEOUT_SEC only hides it.";
-  add_evidence(finding, line.evidence());
   story.add(std::move(finding));
 }
 
@@ -219,10 +209,7 @@ void watchdog_stuck(const LogLine& line, Story& story) {
 void unused_parameters(const LogLine& line, Story& story) {
   const auto rest = after(line.text, "which did not receive grad for rank ");
   if (!rest) return;
-  Finding finding;
-  finding.code = "ddp.unused_parameters";
-  finding.severity = Severity::kError;
-  finding.confidence = 0.9;
+  Finding finding = told_by(line, "ddp.unused_parameters", Severity::kError, 0.9);
   if (const auto rank = leading_number<int>(*rest)) finding.ranks = {*rank};
   const std::string names = excerpt(trimmed(after(*rest, ":").value_or("")), 300);
   // Names, where TORCH_DISTRIBUTED_DEBUG asks for them, are followed by the indices of the same.
@@ -237,22 +224,16 @@ void unused_parameters(const LogLine& line, Story& story) {
   finding.advice =
       "A part of the model was not used in the loss. Pass find_unused_parameters=True, or use all of it on every rank; "
       "TORCH_DISTRIBUTED_DEBUG=INFO prints names in place of indices.";
-  add_evidence(finding, line.evidence());
   story.add(std::move(finding));
 }
 
 void ready_twice(const LogLine& line, Story& story) {
-  Finding finding;
-  finding.code = "ddp.ready_twice";
-  finding.severity = Severity::kError;
-  finding.confidence = 0.9;
-  if (line.rank) finding.ranks = {*line.rank};
+  Finding finding = told_by(line, "ddp.ready_twice", Severity::kError, 0.9);
   finding.cause = "a parameter's gradient was made twice in one backward";
   finding.advice =
       "Usually re-entrant activation checkpointing, or one layer used twice under it: use_reentrant=False, or "
       "static_graph=True; or the module is "
       "called outside of its wrapper's forward.";
-  add_evidence(finding, line.evidence());
   story.add(std::move(finding));
 }
 

@@ -311,10 +311,7 @@ void take(const LogLine& line, Story& story) {
   if (row == kRows.end()) return;
   const auto nccl = parse_nccl_line(line.text);
   if (nccl && nccl->level != "WARN") return;
-  Finding finding;
-  finding.code = row->code;
-  finding.severity = Severity::kError;
-  finding.confidence = row->confidence;
+  Finding finding = told_by(line, row->code, Severity::kError, row->confidence);
   finding.cause = row->cause;
   if (!row->value_after.empty()) {
     const std::string_view rest = after(line.text, row->value_after).value_or("");
@@ -322,9 +319,7 @@ void take(const LogLine& line, Story& story) {
     if (!value.empty()) finding.cause += ": " + value;
   }
   finding.advice = row->advice;
-  if (line.rank) finding.ranks = {*line.rank};
   if (nccl) finding.host = excerpt(nccl->host, 100);
-  add_evidence(finding, line.evidence());
   story.add(std::move(finding));
 }
 

@@ -75,14 +75,10 @@ void deepspeed_ended(const LogLine& line, Story& story) {
 void mpi_abort(const LogLine& line, Story& story) {
   const auto rank = leading_number<int>(after(line.text, "MPI_ABORT was invoked on rank ").value_or(""));
   if (!rank) return;
-  Finding finding;
-  finding.code = "rank.aborted";
-  finding.severity = Severity::kError;
-  finding.confidence = 0.7;
+  Finding finding = told_by(line, "rank.aborted", Severity::kError, 0.7);
   finding.ranks = {*rank};
   finding.cause = str("rank ", *rank, " called MPI_Abort");
   finding.advice = "Its own lines before that say why.";
-  add_evidence(finding, line.evidence());
   story.add(std::move(finding));
 }
 
@@ -90,11 +86,7 @@ void mpi_abort(const LogLine& line, Story& story) {
 void data_loader(const LogLine& line, Story& story) {
   const bool bus = has(line.text, "Bus error") || has(line.text, "shared memory");
   const bool killed = has(line.text, "killed by signal: Killed");
-  Finding finding;
-  finding.code = bus ? "data.shared_memory" : "data.worker_died";
-  finding.severity = Severity::kError;
-  finding.confidence = bus ? 0.9 : 0.75;
-  if (line.rank) finding.ranks = {*line.rank};
+  Finding finding = told_by(line, bus ? "data.shared_memory" : "data.worker_died", Severity::kError, bus ? 0.9 : 0.75);
   finding.cause = bus      ? "a data loader's worker ran out of shared memory (/dev/shm)"
                   : killed ? "a data loader's worker was killed (SIGKILL), usually by the kernel for its memory"
                            : "a data loader's worker died";
@@ -102,7 +94,6 @@ void data_loader(const LogLine& line, Story& story) {
       bus ? "See 'df -h /dev/shm'; in a container: docker run --shm-size=16g (or --ipc=host). Fewer workers need less."
           : "See the kernel log (dmesg) for the OOM killer and the worker's own traceback; num_workers=0 shows its "
             "error directly.";
-  add_evidence(finding, line.evidence());
   story.add(std::move(finding));
 }
 
@@ -110,17 +101,12 @@ void no_space(const LogLine& line, Story& story) {
   // As an error of the program, not in a text about it.
   if (!has(line.text, "rror") && !has(line.text, "Errno 28")) return;
   if (has(line.text, "NCCL WARN")) return;  // nccl_failures.cpp
-  Finding finding;
-  finding.code = "host.no_space";
-  finding.severity = Severity::kError;
-  finding.confidence = 0.85;
-  if (line.rank) finding.ranks = {*line.rank};
+  Finding finding = told_by(line, "host.no_space", Severity::kError, 0.85);
   const bool shm = has(line.text, "/dev/shm") || has(line.text, "shared memory");
   finding.cause = shm ? "/dev/shm is full" : "a disk is full";
   finding.advice =
       shm ? "docker run --shm-size=16g (or --ipc=host), or remove leftovers: ls -l /dev/shm"
           : "See 'df -h' and 'df -i' for the file system of the path in that line (checkpoints, logs, caches).";
-  add_evidence(finding, line.evidence());
   story.add(std::move(finding));
 }
 

@@ -19,6 +19,9 @@ struct LogLine {
   [[nodiscard]] Evidence evidence() const { return {std::string(file), number, std::string(text.substr(0, 600))}; }
 };
 
+/// The beginning of what a line says: about its rank, with the line as evidence. Cause and advice are the caller's.
+[[nodiscard]] Finding told_by(const LogLine& line, std::string code, Severity severity, double confidence);
+
 /// What a part of the job log reader knows: words to look for, and what to do with a line that has one.
 struct LogRule {
   std::string_view word;

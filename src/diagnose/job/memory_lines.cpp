@@ -12,14 +12,9 @@ void device(const LogLine& line, Story& story) {
   const std::optional<OomMessage> message = parse_oom_message(line.text);
   if (!message) return;
   const OomVerdict verdict = explain(*message);
-  Finding finding;
-  finding.code = verdict.code;
-  finding.severity = Severity::kError;
-  finding.confidence = verdict.confidence;
+  Finding finding = told_by(line, verdict.code, Severity::kError, verdict.confidence);
   finding.cause = verdict.cause;
   finding.advice = verdict.advice;
-  if (line.rank) finding.ranks = {*line.rank};
-  add_evidence(finding, line.evidence());
   Story::keep(story.memory, MemoryAsk{std::string(line.file), line.number, message->ask, message->capacity,
                                       message->allocated, message->unallocated()});
   story.add(std::move(finding));
@@ -31,11 +26,7 @@ void host(const LogLine& line, Story& story) {
     Story::keep(story.memory, MemoryAsk{std::string(line.file), line.number, bytes, {}, {}, {}});
     return;
   }
-  Finding finding;
-  finding.code = "memory.host";
-  finding.severity = Severity::kError;
-  finding.confidence = 0.9;
-  if (line.rank) finding.ranks = {*line.rank};
+  Finding finding = told_by(line, "memory.host", Severity::kError, 0.9);
   finding.cause = bytes ? str("the host's memory is full: ", bytes_text(*bytes), " could not be had")
                         : std::string("the host's memory is full");
   finding.advice =
@@ -43,7 +34,6 @@ void host(const LogLine& line, Story& story) {
       "data-loader workers, less "
       "pinned or offloaded memory.";
   Story::keep(story.memory, MemoryAsk{std::string(line.file), line.number, bytes, {}, {}, {}});
-  add_evidence(finding, line.evidence());
   story.add(std::move(finding));
 }
 

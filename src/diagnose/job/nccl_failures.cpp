@@ -12,15 +12,10 @@ namespace {
 
 Finding make(const LogLine& line, const NcclLine& nccl, const char* code, double confidence, std::string cause,
              std::string advice) {
-  Finding finding;
-  finding.code = code;
-  finding.severity = Severity::kError;
-  finding.confidence = confidence;
+  Finding finding = told_by(line, code, Severity::kError, confidence);
   finding.cause = std::move(cause);
   finding.advice = std::move(advice);
   finding.host = excerpt(nccl.host, 100);
-  if (line.rank) finding.ranks = {*line.rank};
-  add_evidence(finding, line.evidence());
   return finding;
 }
 

@@ -60,17 +60,13 @@ void splits(const LogLine& line, Story& story) {
   const auto from = after(line.text, ": rank ");
   const auto to = from ? after(*from, " to rank ") : std::nullopt;
   if (!to) return;
-  Finding finding;
-  finding.code = "calls.splits";
-  finding.severity = Severity::kError;
-  finding.confidence = 0.97;
+  Finding finding = told_by(line, "calls.splits", Severity::kError, 0.97);
   finding.ranks = {leading_number<int>(*from).value_or(0), leading_number<int>(*to).value_or(0)};
   std::sort(finding.ranks.begin(), finding.ranks.end());
   finding.cause = str(where_of(line.text), ": rank ", excerpt(until(*from, "("), kLongest));
   finding.advice =
       "The input splits of the sender and the output splits of the receiver must agree: exchange the counts before the "
       "data.";
-  add_evidence(finding, line.evidence());
   story.add(std::move(finding));
 }
 

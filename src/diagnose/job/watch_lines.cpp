@@ -72,16 +72,12 @@ void why(const LogLine& line, Story& story) {
   const size_t end =
       left ? body->find(" left ") : std::min(body->find(" is out of step"), body->find(" are out of step"));
   if (end == std::string_view::npos) return;
-  Finding finding;
-  finding.code = left ? "calls.missing" : "calls.mismatch";
-  finding.severity = Severity::kError;
-  finding.confidence = 0.97;
+  Finding finding = told_by(line, left ? "calls.missing" : "calls.mismatch", Severity::kError, 0.97);
   finding.ranks = ranks_in(body->substr(0, end));
   finding.cause = excerpt(*body, 600);
   finding.advice =
       "All ranks must make the same calls in the same order, with the same shapes and dtypes. Look for a branch on the "
       "rank or on its data before that call.";
-  add_evidence(finding, line.evidence());
   story.add(std::move(finding));
 }
 
@@ -91,14 +87,10 @@ void slow(const LogLine& line, Story& story) {
   if (!body) return;
   const auto rank = leading_number<int>(*body);
   if (!rank) return;
-  Finding finding;
-  finding.code = "rank.slow";
-  finding.severity = Severity::kWarning;
-  finding.confidence = 0.75;
+  Finding finding = told_by(line, "rank.slow", Severity::kWarning, 0.75);
   finding.ranks = {*rank};
   finding.cause = str("rank ", excerpt(body->substr(0, std::min(body->find(". More: "), body->size())), 400));
   finding.advice = "'trireme trace report' on the run folder shows each step; docs/howto/slow.md goes on from here.";
-  add_evidence(finding, line.evidence());
   story.add(std::move(finding));
 }
 
@@ -125,15 +117,10 @@ void leak(const LogLine& line, Story& story) {
   const auto body = after(line.text, "[memory] ");
   const auto site = between(line.text, ", allocated at ", ";");
   if (!body || !site || !body->starts_with("memory grows by ")) return;
-  Finding finding;
-  finding.code = "memory.leak";
-  finding.severity = Severity::kWarning;
-  finding.confidence = 0.85;
-  if (line.rank) finding.ranks = {*line.rank};
+  Finding finding = told_by(line, "memory.leak", Severity::kWarning, 0.85);
   finding.cause = excerpt(body->substr(0, std::min(body->find(". File and line: "), body->size())), 500);
   finding.advice = str("File and line: ", excerpt(after(*body, "File and line: ").value_or(""), 300),
                        ". docs/howto/leak.md goes on from here.");
-  add_evidence(finding, line.evidence());
   // It is told again when it has doubled: the newest is the one to show.
   for (Finding& known : story.findings) {
     if (known.code != finding.code || known.ranks != finding.ranks || !has(known.cause, excerpt(*site, 500))) continue;
@@ -150,13 +137,9 @@ void out_of_memory(const LogLine& line, Story& story) {
   const auto words = after(*body, ": ");
   const auto rank = leading_number<int>(*body);
   if (!words || !rank || !words->starts_with("out of memory")) return;
-  Finding finding;
-  finding.code = "memory.step";
-  finding.severity = Severity::kError;
-  finding.confidence = 0.97;
+  Finding finding = told_by(line, "memory.step", Severity::kError, 0.97);
   finding.ranks = {*rank};
   finding.cause = str("rank ", *rank, ": ", excerpt(*words, 400));
-  add_evidence(finding, line.evidence());
   story.add(std::move(finding));
 }
 
