@@ -71,17 +71,19 @@ void join_known(std::vector<Finding>& failures, std::vector<Finding>& told) {
     }
     return joined;
   });
-  // "NCCL error in: ..." of a rank is the echo of a warning that says more.
+}
+
+/// "NCCL error in: ..." of a rank is the echo of a warning that says more.
+void drop_echoes(std::vector<Finding>& failures, std::vector<Finding>& told) {
   const auto cause = std::find_if(told.begin(), told.end(), [](const Finding& one) {
     return one.confidence >= 0.7 && (one.code.starts_with("nccl.") || one.code.starts_with("cuda."));
   });
   if (cause == told.end()) return;
-  const auto join_echo = [&cause](const Finding& failure) {
-    if (&failure == &*cause || failure.cause.find("NCCL error in") == std::string::npos) return false;
-    take_evidence(*cause, failure);
-    return true;
-  };
-  std::erase_if(failures, join_echo);
+  std::erase_if(failures, [&cause](const Finding& failure) {
+    const bool echo = failure.cause.find("NCCL error in") != std::string::npos;
+    if (echo) take_evidence(*cause, failure);
+    return echo;
+  });
 }
 
 /// A rank that ran out of device memory both prints that and fails: one finding.
@@ -196,6 +198,7 @@ void reason(Story& story, const CompareOptions& given, Report& report) {
   std::vector<Finding> causes = failures_of(story, ends);
   join_memory(causes, story.findings);
   join_known(causes, story.findings);
+  drop_echoes(causes, story.findings);
   live_findings(story, causes);
   for (Finding& finding : slow_ranks_of(story)) causes.push_back(std::move(finding));
   std::vector<Finding> hangs = hangs_of(story);
